@@ -1,0 +1,95 @@
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "weft/base/file.h"
+#include "weft/base/guarded.h"
+#include "weft/base/result.h"
+
+namespace weft {
+namespace {
+
+Result<int> half(int x) {
+  if (x % 2 != 0) return Error(ErrorCode::kInvalidArgument, "odd");
+  return x / 2;
+}
+
+Result<int> quarter(int x) {
+  WEFT_TRY(const int once, half(x));
+  WEFT_TRY(const int twice, half(once));
+  return twice;
+}
+
+class TemporaryDir {
+ public:
+  TemporaryDir() : path_(std::filesystem::temp_directory_path() / ("weft_base_" + std::to_string(::getpid()))) {
+    std::filesystem::create_directories(path_);
+  }
+  ~TemporaryDir() { std::filesystem::remove_all(path_); }
+  std::filesystem::path operator/(const char* name) const { return path_ / name; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+TEST(Result, TryPassesValuesAndReturnsErrors) {
+  EXPECT_EQ(quarter(12).value(), 3);
+  EXPECT_EQ(quarter(6).error().message(), "odd");
+}
+
+TEST(Result, HoldsMoveOnlyValues) {
+  Result<std::unique_ptr<int>> made = std::make_unique<int>(7);
+
+  EXPECT_EQ(*std::move(made).value(), 7);
+}
+
+TEST(ErrorTraits, EveryCodeHasANameOfItsOwnAndAStatus) {
+  std::set<std::string> names;
+  std::set<int> statuses;
+  for (int code = 0; code <= static_cast<int>(ErrorCode::kInternal); ++code) {
+    const ErrorTraits& traits = error_traits(static_cast<ErrorCode>(code));
+    EXPECT_TRUE(names.insert(traits.name).second) << traits.name;
+    EXPECT_TRUE(statuses.insert(traits.http_status).second) << traits.name;
+    EXPECT_EQ(code_of_http_status(traits.http_status), static_cast<ErrorCode>(code));
+    EXPECT_GT(traits.exit_status, 0);
+  }
+}
+
+TEST(Error, ContextGoesInFront) {
+  EXPECT_EQ(Error(ErrorCode::kCorrupt, "short").with_context("a.bin").message(), "a.bin: short");
+}
+
+TEST(File, WritesWholeAndReadsBack) {
+  const TemporaryDir dir;
+
+  ASSERT_TRUE(blocking_write_file(dir / "a", "hello").has_value());
+
+  EXPECT_EQ(blocking_read_file(dir / "a").value(), "hello");
+  EXPECT_EQ(blocking_read_file(dir / "a", 4).error().code(), ErrorCode::kTooLarge);
+  EXPECT_EQ(blocking_read_file(dir / "b").error().code(), ErrorCode::kNotFound);
+}
+
+TEST(File, ShrunkAfterOpenIsAnError) {
+  const TemporaryDir dir;
+  ASSERT_TRUE(blocking_write_file(dir / "a", "hello").has_value());
+  const File file = File::open(dir / "a").value();
+
+  std::filesystem::resize_file(dir / "a", 2);
+
+  std::string out(5, '\0');
+  EXPECT_EQ(file.blocking_read_at(0, std::as_writable_bytes(std::span(out))).error().code(),
+            ErrorCode::kCorrupt);
+}
+
+TEST(Guarded, ReturnsWhatTheUseReturns) {
+  Guarded<int> value(3);
+
+  EXPECT_EQ(value.with([](int& v) { return v += 1; }), 4);
+}
+
+}  // namespace
+}  // namespace weft

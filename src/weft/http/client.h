@@ -1,0 +1,58 @@
+#pragma once
+// An HTTP/1.1 client for one server: keep-alive connections, many requests at once, bulk bodies sent from
+// where they lie. Asio and Beast stay in client.cc.
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "weft/base/result.h"
+#include "weft/http/message.h"
+
+namespace weft::http {
+
+struct ClientOptions {
+  std::chrono::milliseconds connect_timeout{10'000};
+  std::chrono::milliseconds request_timeout{1'800'000};  // from the first byte out to the last byte in
+  std::size_t max_connections = 64;                       // kept open between calls
+  std::uint64_t response_limit_bytes = 1u << 30;
+};
+
+// Thread-safe: calls from several threads use connections of their own.
+class Client {
+ public:
+  // Does not connect yet. `server.path` goes in front of every target.
+  static std::unique_ptr<Client> make(Url server, ClientOptions options = {});
+  virtual ~Client() = default;
+
+  virtual const Url& server() const = 0;
+
+  // Sends one request and reads the whole answer, whatever its status. A request on a kept connection that
+  // the server had closed meanwhile is sent again once, on a new one, if no byte of an answer came.
+  // Blocks. Errors: kDisconnected (cannot connect, connection broke), kDeadline, kTooLarge, kCorrupt (no
+  // HTTP); the message names the server.
+  virtual Result<Response> blocking_send(const Request& request) = 0;
+
+  // Sends all, at most options.max_connections at a time; answers come in the order of the requests.
+  // Blocks.
+  virtual std::vector<Result<Response>> blocking_send_all(std::span<const Request> requests) = 0;
+
+  // Sends a request whose body is `parts` one after the other, from where they lie, with their total as
+  // Content-Length and `Expect: 100-continue`. `progress(bytes)` is called now and then with the number of
+  // body bytes sent so far. An answer that comes early (an error) ends the sending. Blocks.
+  virtual Result<Response> blocking_send_from(
+      const Request& head, std::span<const std::span<const std::byte>> parts,
+      const std::function<void(std::uint64_t)>& progress) = 0;
+
+  // Sends one request and hands over the body piece by piece as it arrives (server-sent events).
+  // `piece` returns false to stop: the connection is closed. The response's body is empty.
+  virtual Result<Response> blocking_send_streaming(
+      const Request& request, const std::function<bool(std::string_view)>& piece) = 0;
+};
+
+}  // namespace weft::http
