@@ -1,0 +1,51 @@
+# The front door. Every target first brings the machine to a working build (`make setup`, quick when there is
+# nothing to do). Needs git and make; everything else installs itself on Debian 12.
+
+SHELL := /bin/bash
+export CCACHE_NOHASHDIR := 1
+JOBS ?= $(shell nproc)
+OUT ?= out/demo
+
+.PHONY: help setup build demo test bench check format clean
+
+help:
+	@echo 'make demo     a trainer improves a model through weft while a server generates (at most 10 minutes)'
+	@echo 'make test     build and run all tests'
+	@echo 'make build    programs in build/release/bin'
+	@echo 'make bench    speeds, each checked and compared with what a user would otherwise do'
+	@echo 'make check    format, layers, lints, clang-tidy, and the tests under sanitizers'
+	@echo 'make format   rewrite the sources with clang-format'
+	@echo 'make setup    install what a bare Debian 12 lacks'
+
+setup:
+	@tools/setup.sh
+
+# The `ninja` line for preset $(1) and targets $(2).
+define ninja
+@[ -f build/$(1)/build.ninja ] || cmake --preset $(1)
+@ninja -C build/$(1) -j $(JOBS) $(2)
+endef
+
+build: setup
+	$(call ninja,release,weft)
+
+demo: build
+	@mkdir -p $(OUT)
+	@exec build/release/bin/weft train examples/demo.toml --out $(OUT)
+
+test: setup
+	$(call ninja,release,all)
+	@ctest --test-dir build/release --output-on-failure -j $(JOBS)
+
+bench: setup
+	$(call ninja,release,all)
+	@tools/bench.sh
+
+check: setup
+	@tools/check.sh
+
+format: setup
+	@git ls-files '*.h' '*.cc' | xargs clang-format-14 -i
+
+clean:
+	rm -rf build out
