@@ -1,0 +1,104 @@
+"""The frame of the whole-process benchmarks: rivals take turns in one run, each checks its own result, and the last line is `BENCH {json}`.
+
+Machines are noisy: never compare figures of two runs. Standard library only.
+"""
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+WEFT = ROOT / "build/release/bin/weft"
+
+
+def interleave(rivals, runs=5):
+    """Calls each rival in turn, `runs` times round, after one round that is not counted. A rival returns seconds (or None to time the
+    call itself) and raises if its result is wrong. Returns {name: [seconds]}."""
+    times = {name: [] for name in rivals}
+    for turn in range(runs + 1):
+        for name, rival in rivals.items():
+            begin = time.perf_counter()
+            seconds = rival()
+            seconds = time.perf_counter() - begin if seconds is None else seconds
+            if turn > 0:
+                times[name].append(seconds)
+            print(f"  {'warm-up' if turn == 0 else f'run {turn}'}  {name:32} {seconds:8.3f} s", flush=True)
+    return times
+
+
+def summary(times):
+    """{name: {"median", "min", "max"}} in seconds."""
+    return {name: {"median": round(statistics.median(t), 4), "min": round(min(t), 4), "max": round(max(t), 4)} for name, t in times.items()}
+
+
+def report(bench, **fields):
+    """The last line of a benchmark."""
+    print("BENCH " + json.dumps({"bench": bench, **fields}))
+
+
+class Server:
+    """A `weft serve` process on a free port, ready when constructed."""
+
+    def __init__(self, folder, *flags):
+        self.log = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen([WEFT, "serve", str(folder), "--port", "0", *flags], stdout=self.log, stderr=self.log)
+        deadline = time.monotonic() + 120
+        while True:
+            self.log.seek(0)
+            found = re.search(r"listening on http://127\.0\.0\.1:(\d+)", self.log.read())
+            if found:
+                break
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.log.seek(0)
+                raise RuntimeError("weft serve did not start:\n" + self.log.read())
+            time.sleep(0.002)
+        self.port = int(found[1])
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def call(self, method, path, body=None):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
+        with contextlib.closing(connection):
+            headers = {"Content-Type": "application/json"} if body is not None else {}
+            connection.request(method, path, json.dumps(body) if body is not None else None, headers)
+            response = connection.getresponse()
+            text = response.read()
+            if response.status != 200:
+                raise RuntimeError(f"{method} {path}: {response.status} {text[:300]}")
+            return json.loads(text) if text else None
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(60)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+
+def run(command, **options):
+    """Runs a command that must succeed and returns its output."""
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, **options)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(map(str, command))}: exit {done.returncode}\n{done.stderr[-2000:]}")
+    return done.stdout
+
+
+def scratch():
+    """A folder in memory, so that no disk is measured."""
+    base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    return tempfile.TemporaryDirectory(prefix="weft_bench_", dir=base)
+
+
+if __name__ == "__main__":
+    sys.exit(__doc__)
