@@ -70,6 +70,7 @@ struct Url {
   // Errors: kInvalidArgument naming the text.
   static Result<Url> parse(std::string_view text);
   std::string text() const;
+  std::string authority() const;  // host:port, as in a Host header
 };
 
 std::string percent_encode(std::string_view text);
