@@ -2,9 +2,9 @@
 // BLAKE3-256 digests, of whole byte strings and of the blocks of a tensor.
 //
 // BLAKE3 is a tree. A block is a power-of-two chunk of a tensor's bytes; its value is that of the
-// subtree over it, and the values of a tensor's blocks merge into the tensor's plain BLAKE3, the one
-// that b3sum prints. So one pass over the bytes serves both. Source: the BLAKE3 paper, section 2, and the
-// `hazmat` module of the `blake3` crate.
+// subtree over it, and the values of a tensor's blocks merge into the tensor's plain BLAKE3, the
+// one that b3sum prints. So one pass over the bytes serves both. Source: the BLAKE3 paper, section
+// 2, and the `hazmat` module of the `blake3` crate.
 
 #include <array>
 #include <compare>
@@ -52,14 +52,17 @@ class Hasher {
 
  private:
   friend class BlockHasher;
+  // Of the subtree that begins at `offset_bytes` of the whole.
+  explicit Hasher(std::uint64_t offset_bytes);
+
   void* state_;  // owned; the Rust library's hasher
 };
 
 // The value of one block, fed piece by piece. One thread.
 class BlockHasher {
  public:
-  // Block `block` of a tensor of `tensor_size_bytes`. The only block of a tensor has the tensor's plain
-  // digest as its value; of several, each has its subtree's.
+  // Block `block` of a tensor of `tensor_size_bytes`. The only block of a tensor has the tensor's
+  // plain digest as its value; of several, each has its subtree's.
   BlockHasher(std::uint64_t tensor_size_bytes, std::uint64_t block);
 
   // Bytes of the block in order. Requires: no more of them than the block has.
