@@ -8,6 +8,8 @@
 
 namespace weft::kernels {
 
+inline constexpr std::size_t kMaxHeadDim = 256;
+
 // What is in a page of the KV cache, for one layer: for each kv head a block of keys, then a block
 // of values, fp32.
 //   keys    [head_dim, page_tokens]: transposed, so that a vector holds one component of 16
@@ -18,7 +20,7 @@ namespace weft::kernels {
 // hold anything.
 struct KvLayout {
   std::size_t kv_heads = 0;
-  std::size_t head_dim = 0;      // any; fastest at multiples of 16
+  std::size_t head_dim = 0;      // 1 to kMaxHeadDim; fastest at multiples of 64
   std::size_t page_tokens = 16;  // a multiple of 16
 
   std::size_t block_floats() const { return page_tokens * head_dim; }

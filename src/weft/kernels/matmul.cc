@@ -1,0 +1,524 @@
+#include "weft/kernels/matmul.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "weft/base/check.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "weft/kernels/matmul.cc"
+#include "hwy/foreach_target.h"
+// After foreach_target.h
+#include "hwy/cache_control.h"
+#include "weft/kernels/vector-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace weft::kernels {
+namespace HWY_NAMESPACE {
+
+// Tiles are as large as the registers allow: kTileRows x 3 sums, 3 vectors of W, one of A.
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON
+constexpr std::size_t kTileRows = 8;
+#else
+constexpr std::size_t kTileRows = 4;
+#endif
+constexpr std::size_t kPanelVectors = 3;
+constexpr std::size_t kPanelColumns = kPanelVectors * kLanes;
+constexpr std::size_t kPanelDepth =
+    256;  // of k: with it a panel stays in L2, and A's part of it in L1
+constexpr std::size_t kBlockRows = 192;        // of A for one panel: 192 x 256 floats stay in L2
+constexpr std::size_t kDotDepth = 2 * kLanes;  // of k, in one step of a dot tile
+
+static_assert(kPackRows % kTileRows == 0 && kBlockRows % kTileRows == 0);
+static_assert(kColumnStep % kPanelColumns == 0);
+static_assert(kPanelDepth * kPanelColumns <= kMatmulScratchFloats);
+
+bool uses_panels(const MatmulShape& shape) {
+  return shape.summation == Summation::kFast && shape.rows >= kPanelRows;
+}
+
+// ------------------------------------------------------------------ dot tiles
+
+// Two vectors of W for one step of k. bf16: the even and the odd elements, which cost a shift and a
+// mask and no permutation; A is packed to match. Others: the first and the second kLanes elements.
+template <class W>
+struct StepOf {
+  static HWY_INLINE V first(const std::byte* p) { return W::load(p); }
+  static HWY_INLINE V second(const std::byte* p) { return W::load(p + kLanes * W::kSize); }
+};
+template <>
+struct StepOf<Bf16> {
+  static HWY_INLINE auto pairs(const std::byte* p) {
+#if HWY_TARGET == HWY_SCALAR
+    std::uint32_t pair;
+    std::memcpy(&pair, p, sizeof(pair));
+    return hn::Set(DU32(), pair);
+#else
+    return hn::LoadU(DU32(), reinterpret_cast<const std::uint32_t*>(p));
+#endif
+  }
+  static HWY_INLINE V first(const std::byte* p) {
+    return hn::BitCast(DF(), hn::ShiftLeft<16>(pairs(p)));
+  }
+  static HWY_INLINE V second(const std::byte* p) {
+    return hn::BitCast(DF(), hn::And(pairs(p), hn::Set(DU32(), 0xFFFF0000u)));
+  }
+};
+
+// A's place in a packed step: element i of 2 kLanes goes to slot.
+HWY_INLINE std::size_t slot_in_step(DType dtype, std::size_t i) {
+  return dtype == DType::kBF16 ? (i % 2) * kLanes + i / 2 : i;
+}
+
+std::size_t padded_k(std::size_t k) {
+  return (k + kDotDepth - 1) / kDotDepth * kDotDepth;
+}
+
+// The rows of the tile that starts at `row`, of which `rows` are left: a power of two, at most
+// kTileRows.
+HWY_INLINE std::size_t tile_rows(std::size_t rows) {
+  return std::min(kTileRows, std::bit_ceil(rows));
+}
+
+// Tile after tile, each [steps of k][tile rows][2 kLanes], zeros where there is no row or element.
+void pack_dot(const MatmulShape& shape, const float* a, std::size_t row_begin, std::size_t row_end,
+              float* packed) {
+  const std::size_t depth = padded_k(shape.k);
+  for (std::size_t row = row_begin; row < row_end; row += kTileRows) {
+    const std::size_t rows = tile_rows(shape.rows - row);
+    float* out = packed + row * depth;
+    for (std::size_t k = 0; k < depth; k += kDotDepth) {
+      for (std::size_t r = row; r < row + rows; ++r) {
+        for (std::size_t i = 0; i < kDotDepth; ++i) {
+          const bool inside = r < shape.rows && k + i < shape.k;
+          out[slot_in_step(shape.dtype, i)] = inside ? a[r * shape.k + k + i] : 0.0f;
+        }
+        out += kDotDepth;
+      }
+    }
+  }
+}
+
+// The sums of v0 to v3 across their lanes, each as the same tree, to out[0, 4).
+HWY_INLINE void sum_four(V v0, V v1, V v2, V v3, float* out) {
+#if HWY_TARGET == HWY_SCALAR
+  out[0] = hn::GetLane(v0);
+  out[1] = hn::GetLane(v1);
+  out[2] = hn::GetLane(v2);
+  out[3] = hn::GetLane(v3);
+#else
+  const DF d;
+  const hn::Repartition<std::uint64_t, DF> d64;
+  const V s01 = hn::Add(hn::InterleaveLower(d, v0, v1), hn::InterleaveUpper(d, v0, v1));
+  const V s23 = hn::Add(hn::InterleaveLower(d, v2, v3), hn::InterleaveUpper(d, v2, v3));
+  const auto p01 = hn::BitCast(d64, s01);
+  const auto p23 = hn::BitCast(d64, s23);
+  // In each 128-bit block: the block's sums of v0, v1, v2, v3.
+  const V blocks = hn::Add(hn::BitCast(d, hn::InterleaveLower(d64, p01, p23)),
+                           hn::BitCast(d, hn::InterleaveUpper(d64, p01, p23)));
+  const hn::Half<DF> half;
+  if constexpr (kLanes == 4) {
+    hn::StoreU(blocks, d, out);
+  } else if constexpr (kLanes == 8) {
+    hn::StoreU(hn::Add(hn::LowerHalf(half, blocks), hn::UpperHalf(half, blocks)), half, out);
+  } else {
+    const hn::Half<hn::Half<DF>> quarter;
+    const auto halves = hn::Add(hn::LowerHalf(half, blocks), hn::UpperHalf(half, blocks));
+    hn::StoreU(hn::Add(hn::LowerHalf(quarter, halves), hn::UpperHalf(quarter, halves)), quarter,
+               out);
+  }
+#endif
+}
+
+// C of rows x columns as it lies.
+struct Output {
+  float* c;
+  std::size_t stride;
+};
+
+// One step of k for R rows and N columns.
+template <class W, std::size_t R, std::size_t N>
+HWY_INLINE void dot_step(const float* a, const std::byte* w, std::size_t w_stride,
+                         V (&sums)[R * N]) {
+  V columns[N];
+  for (std::size_t j = 0; j < N; ++j) columns[j] = StepOf<W>::first(w + j * w_stride);
+  for (std::size_t r = 0; r < R; ++r) {
+    const V x = hn::LoadU(DF(), a + r * kDotDepth);
+    for (std::size_t j = 0; j < N; ++j)
+      sums[r * N + j] = hn::MulAdd(x, columns[j], sums[r * N + j]);
+  }
+  for (std::size_t j = 0; j < N; ++j) columns[j] = StepOf<W>::second(w + j * w_stride);
+  for (std::size_t r = 0; r < R; ++r) {
+    const V x = hn::LoadU(DF(), a + r * kDotDepth + kLanes);
+    for (std::size_t j = 0; j < N; ++j)
+      sums[r * N + j] = hn::MulAdd(x, columns[j], sums[r * N + j]);
+  }
+}
+
+// R x N dot products over all of k; `rows` of the R are stored. kPrefetch: also fetch the next N
+// columns.
+template <class W, std::size_t R, std::size_t N, bool kPrefetch>
+HWY_INLINE void dot_tile(const float* a, const std::byte* w, std::size_t k, std::size_t rows,
+                         const float* bias, const Output& out) {
+  V sums[R * N];
+  for (std::size_t i = 0; i < R * N; ++i) sums[i] = hn::Zero(DF());
+  const std::size_t w_stride = k * W::kSize;
+  const std::size_t whole = k / kDotDepth * kDotDepth;
+  for (std::size_t i = 0; i < whole; i += kDotDepth) {
+    const std::byte* at = w + i * W::kSize;
+    if constexpr (kPrefetch) {
+      for (std::size_t j = 0; j < N; ++j) hwy::Prefetch(at + (N + j) * w_stride);
+    }
+    dot_step<W, R, N>(a + i * R, at, w_stride, sums);
+  }
+  if (whole < k) {
+    HWY_ALIGN std::byte tail[N * kDotDepth * W::kSize] = {};
+    for (std::size_t j = 0; j < N; ++j) {
+      std::memcpy(tail + j * kDotDepth * W::kSize, w + j * w_stride + whole * W::kSize,
+                  (k - whole) * W::kSize);
+    }
+    dot_step<W, R, N>(a + whole * R, tail, kDotDepth * W::kSize, sums);
+  }
+  HWY_ALIGN float totals[(R * N + 3) / 4 * 4];
+  constexpr std::size_t kLast = R * N - 1;
+  for (std::size_t i = 0; i < R * N; i += 4) {
+    sum_four(sums[i], sums[std::min(i + 1, kLast)], sums[std::min(i + 2, kLast)],
+             sums[std::min(i + 3, kLast)], totals + i);
+  }
+  for (std::size_t r = 0; r < rows; ++r) {
+    for (std::size_t j = 0; j < N; ++j) out.c[r * out.stride + j] = totals[r * N + j] + bias[j];
+  }
+}
+
+// What a range of columns is computed from.
+struct Operands {
+  const float* packed;
+  const std::byte* weights;
+  Weights bias;  // data may be null
+  std::size_t k;
+};
+
+template <std::size_t N>
+HWY_INLINE void load_bias(const Weights& bias, std::size_t n, std::size_t count, float (&out)[N]) {
+  std::fill(out, out + N, 0.0f);
+  if (bias.data == nullptr) return;
+  with_dtype(bias.dtype, [&](auto w) HWY_ATTR {
+    using B = decltype(w);
+    for (std::size_t j = 0; j < count; ++j) {
+      out[j] = hn::GetLane(load_tail<B>(bias.data + (n + j) * B::kSize, 1));
+    }
+  });
+}
+
+// Columns [n_begin, n_end) of one tile of rows.
+template <class W, std::size_t R, std::size_t N, bool kPrefetch>
+HWY_NOINLINE void dot_columns(const Operands& in, const float* a, std::size_t rows,
+                              std::size_t n_begin, std::size_t n_end, const Output& out) {
+  float bias[N];
+  std::size_t n = n_begin;
+  for (; n + N <= n_end; n += N) {
+    load_bias(in.bias, n, N, bias);
+    dot_tile<W, R, N, kPrefetch>(a, in.weights + n * in.k * W::kSize, in.k, rows, bias,
+                                 {out.c + n, out.stride});
+  }
+  for (; n < n_end; ++n) {
+    load_bias(in.bias, n, 1, bias);
+    dot_tile<W, R, 1, false>(a, in.weights + n * in.k * W::kSize, in.k, rows, bias,
+                             {out.c + n, out.stride});
+  }
+}
+
+template <class W, bool kPrefetch>
+void dot_row_tile(const Operands& in, const float* a, std::size_t rows, std::size_t n_begin,
+                  std::size_t n_end, const Output& out) {
+  switch (tile_rows(rows)) {
+    case 1:
+      return dot_columns<W, 1, 4, kPrefetch>(in, a, rows, n_begin, n_end, out);
+    case 2:
+      return dot_columns<W, 2, 4, kPrefetch>(in, a, rows, n_begin, n_end, out);
+    case 4:
+      return dot_columns<W, 4, 3, kPrefetch>(in, a, rows, n_begin, n_end, out);
+    default:
+      return dot_columns<W, kTileRows, 3, kPrefetch>(in, a, rows, n_begin, n_end, out);
+  }
+}
+
+// A block of columns small enough for L2 goes through all tiles of rows before the next one.
+template <class W>
+void matmul_dot(const Operands& in, std::size_t rows, std::size_t n_begin, std::size_t n_end,
+                const Output& out) {
+  constexpr std::size_t kBlockBytes = 128 * 1024;
+  const std::size_t fit = kBlockBytes / std::max<std::size_t>(1, in.k * W::kSize);
+  const std::size_t block = std::max<std::size_t>(12, fit / 12 * 12);
+  for (std::size_t n = n_begin; n < n_end; n += block) {
+    const std::size_t last = std::min(n_end, n + block);
+    for (std::size_t row = 0; row < rows; row += kTileRows) {
+      const float* a = in.packed + row * padded_k(in.k);
+      const std::size_t count = std::min(kTileRows, rows - row);
+      const Output at = {out.c + row * out.stride, out.stride};
+      if (row == 0) {
+        dot_row_tile<W, true>(in, a, count, n, last, at);
+      } else {
+        dot_row_tile<W, false>(in, a, count, n, last, at);
+      }
+    }
+  }
+}
+
+// --------------------------------------------------------------------- panels
+
+// Tile after tile, each [k][kTileRows], zeros where there is no row.
+void pack_panel(const MatmulShape& shape, const float* a, std::size_t row_begin,
+                std::size_t row_end, float* packed) {
+  for (std::size_t row = row_begin; row < row_end; row += kTileRows) {
+    float* out = packed + row * shape.k;
+    for (std::size_t r = 0; r < kTileRows; ++r) {
+      const bool inside = row + r < shape.rows;
+      for (std::size_t k = 0; k < shape.k; ++k) {
+        out[k * kTileRows + r] = inside ? a[(row + r) * shape.k + k] : 0.0f;
+      }
+    }
+  }
+}
+
+// columns[i] lane r = rows[r] lane i, of 32-bit lanes.
+template <class D, class VD = hn::Vec<D>>
+HWY_INLINE void transpose(D d, const VD (&rows)[kLanes], VD (&columns)[kLanes]) {
+#if HWY_TARGET == HWY_SCALAR
+  (void)d;
+  columns[0] = rows[0];
+#else
+  const hn::Repartition<std::uint64_t, D> d64;
+  constexpr std::size_t kBlocks = kLanes / 4;
+  // quads[c][g], block b: rows 4g to 4g + 3 of column 4b + c.
+  VD quads[4][kBlocks];
+  for (std::size_t g = 0; g < kBlocks; ++g) {
+    const auto* r = rows + 4 * g;
+    const auto low01 = hn::BitCast(d64, hn::InterleaveLower(d, r[0], r[1]));
+    const auto high01 = hn::BitCast(d64, hn::InterleaveUpper(d, r[0], r[1]));
+    const auto low23 = hn::BitCast(d64, hn::InterleaveLower(d, r[2], r[3]));
+    const auto high23 = hn::BitCast(d64, hn::InterleaveUpper(d, r[2], r[3]));
+    quads[0][g] = hn::BitCast(d, hn::InterleaveLower(d64, low01, low23));
+    quads[1][g] = hn::BitCast(d, hn::InterleaveUpper(d64, low01, low23));
+    quads[2][g] = hn::BitCast(d, hn::InterleaveLower(d64, high01, high23));
+    quads[3][g] = hn::BitCast(d, hn::InterleaveUpper(d64, high01, high23));
+  }
+  for (std::size_t c = 0; c < 4; ++c) {
+    const auto& q = quads[c];
+    if constexpr (kBlocks == 1) {
+      columns[c] = q[0];
+    } else if constexpr (kBlocks == 2) {
+      columns[c] = hn::ConcatLowerLower(d, q[1], q[0]);
+      columns[4 + c] = hn::ConcatUpperUpper(d, q[1], q[0]);
+    } else {
+      const VD even01 = hn::OddEvenBlocks(hn::SwapAdjacentBlocks(q[1]), q[0]);
+      const VD odd01 = hn::OddEvenBlocks(q[1], hn::SwapAdjacentBlocks(q[0]));
+      const VD even23 = hn::OddEvenBlocks(hn::SwapAdjacentBlocks(q[3]), q[2]);
+      const VD odd23 = hn::OddEvenBlocks(q[3], hn::SwapAdjacentBlocks(q[2]));
+      columns[c] = hn::ConcatLowerLower(d, even23, even01);
+      columns[4 + c] = hn::ConcatLowerLower(d, odd23, odd01);
+      columns[8 + c] = hn::ConcatUpperUpper(d, even23, even01);
+      columns[12 + c] = hn::ConcatUpperUpper(d, odd23, odd01);
+    }
+  }
+#endif
+}
+
+// A square of W: kLanes columns of C by as many elements of k as a step takes, to
+// panel[k][kPanelColumns].
+template <class W>
+struct SquareOf {
+  static constexpr std::size_t kDepth = kLanes;
+  static HWY_INLINE void unpack(const std::byte* w, std::size_t w_stride, float* panel) {
+    V rows[kLanes], columns[kLanes];
+    for (std::size_t j = 0; j < kLanes; ++j) rows[j] = W::load(w + j * w_stride);
+    transpose(DF(), rows, columns);
+    for (std::size_t i = 0; i < kLanes; ++i) {
+      hn::StoreU(columns[i], DF(), panel + i * kPanelColumns);
+    }
+  }
+};
+// bf16: pairs are transposed as 32-bit words, which halves the shuffles.
+template <>
+struct SquareOf<Bf16> {
+  static constexpr std::size_t kDepth = 2 * kLanes;
+  static HWY_INLINE void unpack(const std::byte* w, std::size_t w_stride, float* panel) {
+    const DU32 du;
+    hn::Vec<DU32> rows[kLanes], columns[kLanes];
+    for (std::size_t j = 0; j < kLanes; ++j) rows[j] = StepOf<Bf16>::pairs(w + j * w_stride);
+    transpose(du, rows, columns);
+    const auto odd = hn::Set(du, 0xFFFF0000u);
+    for (std::size_t i = 0; i < kLanes; ++i) {
+      float* out = panel + 2 * i * kPanelColumns;
+      hn::StoreU(hn::BitCast(DF(), hn::ShiftLeft<16>(columns[i])), DF(), out);
+      hn::StoreU(hn::BitCast(DF(), hn::And(columns[i], odd)), DF(), out + kPanelColumns);
+    }
+  }
+};
+
+// W's columns [n, n + columns) of C and elements [k, k + depth) to panel[depth rounded
+// up][kPanelColumns].
+template <class W>
+HWY_NOINLINE void unpack_panel(const std::byte* weights, std::size_t w_stride, std::size_t columns,
+                               std::size_t depth, float* panel) {
+  using Square = SquareOf<W>;
+  for (std::size_t j = 0; j < columns; j += kLanes) {
+    const std::size_t wide = std::min(kLanes, columns - j);
+    for (std::size_t k = 0; k < depth; k += Square::kDepth) {
+      const std::size_t deep = std::min(Square::kDepth, depth - k);
+      const std::byte* w = weights + j * w_stride + k * W::kSize;
+      float* out = panel + k * kPanelColumns + j;
+      if (wide == kLanes && deep == Square::kDepth) {
+        Square::unpack(w, w_stride, out);
+        continue;
+      }
+      HWY_ALIGN std::byte edge[kLanes * Square::kDepth * W::kSize] = {};
+      for (std::size_t i = 0; i < wide; ++i) {
+        std::memcpy(edge + i * Square::kDepth * W::kSize, w + i * w_stride, deep * W::kSize);
+      }
+      Square::unpack(edge, Square::kDepth * W::kSize, out);
+    }
+  }
+}
+
+// C += A x panel for kTileRows rows and kPanelColumns columns.
+HWY_NOINLINE void panel_tile(const float* a, const float* panel, std::size_t depth, bool first,
+                             const Output& out) {
+  constexpr std::size_t N = kPanelVectors;
+  V sums[kTileRows * N];
+  for (std::size_t r = 0; r < kTileRows; ++r) {
+    for (std::size_t j = 0; j < N; ++j) {
+      const float* c = out.c + r * out.stride + j * kLanes;
+      sums[r * N + j] = first ? hn::Zero(DF()) : hn::LoadU(DF(), c);
+    }
+  }
+  for (std::size_t k = 0; k < depth; ++k) {
+    V columns[N];
+    for (std::size_t j = 0; j < N; ++j) {
+      columns[j] = hn::LoadU(DF(), panel + k * kPanelColumns + j * kLanes);
+    }
+    for (std::size_t r = 0; r < kTileRows; ++r) {
+      const V x = hn::Set(DF(), a[k * kTileRows + r]);
+      for (std::size_t j = 0; j < N; ++j)
+        sums[r * N + j] = hn::MulAdd(x, columns[j], sums[r * N + j]);
+    }
+  }
+  for (std::size_t r = 0; r < kTileRows; ++r) {
+    for (std::size_t j = 0; j < N; ++j) {
+      hn::StoreU(sums[r * N + j], DF(), out.c + r * out.stride + j * kLanes);
+    }
+  }
+}
+
+// The same where C has fewer rows or columns than a tile: through a tile of its own.
+void panel_edge(const float* a, const float* panel, std::size_t depth, bool first, std::size_t rows,
+                std::size_t columns, const Output& out) {
+  HWY_ALIGN float tile[kTileRows * kPanelColumns] = {};
+  for (std::size_t r = 0; r < rows && !first; ++r) {
+    std::copy_n(out.c + r * out.stride, columns, tile + r * kPanelColumns);
+  }
+  panel_tile(a, panel, depth, first, {tile, kPanelColumns});
+  for (std::size_t r = 0; r < rows; ++r) {
+    std::copy_n(tile + r * kPanelColumns, columns, out.c + r * out.stride);
+  }
+}
+
+void add_bias(const Weights& bias, std::size_t n, std::size_t columns, std::size_t rows,
+              const Output& out) {
+  if (bias.data == nullptr) return;
+  float values[kPanelColumns];
+  load_bias(bias, n, columns, values);
+  for (std::size_t r = 0; r < rows; ++r) {
+    for (std::size_t j = 0; j < columns; ++j) out.c[r * out.stride + j] += values[j];
+  }
+}
+
+template <class W>
+void matmul_panel(const Operands& in, std::size_t rows, std::size_t n_begin, std::size_t n_end,
+                  const Output& out, float* panel) {
+  const std::size_t w_stride = in.k * W::kSize;
+  for (std::size_t block = 0; block < rows; block += kBlockRows) {
+    const std::size_t block_end = std::min(rows, block + kBlockRows);
+    for (std::size_t n = n_begin; n < n_end; n += kPanelColumns) {
+      const std::size_t columns = std::min(kPanelColumns, n_end - n);
+      for (std::size_t k = 0; k < in.k || k == 0; k += kPanelDepth) {
+        const std::size_t depth = std::min(kPanelDepth, in.k - k);
+        unpack_panel<W>(in.weights + n * w_stride + k * W::kSize, w_stride, columns, depth, panel);
+        for (std::size_t row = block; row < block_end; row += kTileRows) {
+          const float* a = in.packed + row * in.k + k * kTileRows;
+          const std::size_t count = std::min(kTileRows, rows - row);
+          const Output at = {out.c + row * out.stride + n, out.stride};
+          if (count == kTileRows && columns == kPanelColumns) {
+            panel_tile(a, panel, depth, k == 0, at);
+          } else {
+            panel_edge(a, panel, depth, k == 0, count, columns, at);
+          }
+        }
+      }
+      add_bias(in.bias, n, columns, block_end - block,
+               {out.c + block * out.stride + n, out.stride});
+    }
+  }
+}
+
+// ----------------------------------------------------------------- the choice
+
+std::size_t packed_floats(const MatmulShape& shape) {
+  const std::size_t rows = (shape.rows + kTileRows - 1) / kTileRows * kTileRows;
+  return rows * (uses_panels(shape) ? shape.k : padded_k(shape.k));
+}
+
+void pack_rows(const MatmulShape& shape, const float* a, std::size_t row_begin, std::size_t row_end,
+               float* packed) {
+  const auto pack = uses_panels(shape) ? pack_panel : pack_dot;
+  pack(shape, a, row_begin, row_end, packed);
+}
+
+void matmul(const MatmulShape& shape, const float* packed, const std::byte* weights,
+            const Weights& bias, std::size_t n_begin, std::size_t n_end, float* c,
+            std::size_t c_stride, float* scratch) {
+  const Operands in = {packed, weights, bias, shape.k};
+  const Output out = {c, c_stride};
+  with_dtype(shape.dtype, [&](auto w) {
+    using W = decltype(w);
+    if (uses_panels(shape)) {
+      matmul_panel<W>(in, shape.rows, n_begin, n_end, out, scratch);
+    } else {
+      matmul_dot<W>(in, shape.rows, n_begin, n_end, out);
+    }
+  });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace weft::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace weft::kernels {
+
+HWY_EXPORT(packed_floats);
+HWY_EXPORT(pack_rows);
+HWY_EXPORT(matmul);
+
+std::size_t packed_floats(const MatmulShape& shape) {
+  return HWY_DYNAMIC_DISPATCH(packed_floats)(shape);
+}
+
+void pack_rows(const MatmulShape& shape, std::span<const float> a, std::size_t row_begin,
+               std::size_t row_end, std::span<float> packed) {
+  WEFT_DCHECK(row_begin % kPackRows == 0 && row_end <= shape.rows);
+  WEFT_DCHECK(a.size() >= shape.rows * shape.k && packed.size() >= packed_floats(shape));
+  HWY_DYNAMIC_DISPATCH(pack_rows)(shape, a.data(), row_begin, row_end, packed.data());
+}
+
+void matmul(const MatmulShape& shape, std::span<const float> packed, const std::byte* weights,
+            const Weights& bias, std::size_t n_begin, std::size_t n_end, float* c,
+            std::size_t c_stride, std::span<float> scratch) {
+  WEFT_DCHECK(n_begin <= n_end && n_end <= shape.n && packed.size() >= packed_floats(shape));
+  WEFT_DCHECK(scratch.size() >= kMatmulScratchFloats);
+  HWY_DYNAMIC_DISPATCH(matmul)
+  (shape, packed.data(), weights, bias, n_begin, n_end, c, c_stride, scratch.data());
+}
+
+}  // namespace weft::kernels
+#endif  // HWY_ONCE
