@@ -1,6 +1,6 @@
 #pragma once
 // An HTTP/1.1 client for one server: keep-alive connections, many requests at once, bulk bodies sent from
-// where they lie. Asio and Beast stay in client.cc.
+// where they lie. Asio stays in client.cc.
 
 #include <chrono>
 #include <cstddef>

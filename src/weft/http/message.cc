@@ -1,10 +1,10 @@
 #include "weft/http/message.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <boost/json.hpp>
 #include <charconv>
+
+#include <boost/json.hpp>
+#include <fmt/format.h>
 
 #include "weft/base/check.h"
 #include "weft/http/wire.h"
@@ -156,7 +156,9 @@ Result<Url> Url::parse(std::string_view text) {
   return url;
 }
 
-std::string Url::text() const { return fmt::format("{}://{}{}", scheme, authority(), path); }
+std::string Url::text() const {
+  return fmt::format("{}://{}{}", scheme, authority(), path);
+}
 
 std::string Url::authority() const {
   const bool ipv6 = host.find(':') != std::string::npos;

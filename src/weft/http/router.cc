@@ -1,8 +1,8 @@
 #include "weft/http/router.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+
+#include <fmt/format.h>
 
 #include "weft/http/wire.h"
 
@@ -11,7 +11,9 @@ namespace {
 
 using Segments = std::vector<std::string>;
 
-bool is_placeholder(std::string_view segment) { return segment.starts_with('{'); }
+bool is_placeholder(std::string_view segment) {
+  return segment.starts_with('{');
+}
 
 // "/a//b" has an empty segment in the middle; one '/' at the end makes none.
 std::vector<std::string_view> split_path(std::string_view path) {

@@ -1,6 +1,6 @@
 #pragma once
 // An HTTP/1.1 server: a table of routes, handlers that may answer from any thread, and bulk bodies that
-// stream straight into memory the handler reserved. Asio and Beast stay in server.cc.
+// stream straight into memory the handler reserved. Asio stays in server.cc.
 
 #include <chrono>
 #include <cstddef>

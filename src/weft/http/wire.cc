@@ -1,10 +1,10 @@
 #include "weft/http/wire.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <charconv>
 #include <iterator>
+
+#include <fmt/format.h>
 
 namespace weft::http {
 namespace {
@@ -13,7 +13,9 @@ constexpr std::size_t npos = std::string_view::npos;
 // Of chunk extensions or trailers; nobody we know sends any that are longer.
 constexpr std::size_t kMaxFramingBytes = 16u << 10;
 
-Error bad(std::string message) { return Error(ErrorCode::kInvalidArgument, std::move(message)); }
+Error bad(std::string message) {
+  return Error(ErrorCode::kInvalidArgument, std::move(message));
+}
 
 bool is_token_char(char c) {  // RFC 9110 5.6.2
   if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) return true;
@@ -61,9 +63,8 @@ Result<Headers> parse_fields(std::string_view rest) {
 
 std::size_t count_of(const Headers& headers, std::string_view name) {
   return static_cast<std::size_t>(
-      std::count_if(headers.begin(), headers.end(), [&](const auto& field) {
-        return equal_ignoring_case(field.first, name);
-      }));
+      std::count_if(headers.begin(), headers.end(),
+                    [&](const auto& field) { return equal_ignoring_case(field.first, name); }));
 }
 
 // Whether a list-valued field (Connection) has `token`.
@@ -107,33 +108,60 @@ bool stays_open(const Headers& headers, bool http_1_0) {
 
 std::string_view reason_of(int status) {
   switch (status) {
-    case 200: return "OK";
-    case 201: return "Created";
-    case 202: return "Accepted";
-    case 204: return "No Content";
-    case 206: return "Partial Content";
-    case 304: return "Not Modified";
-    case 400: return "Bad Request";
-    case 401: return "Unauthorized";
-    case 403: return "Forbidden";
-    case 404: return "Not Found";
-    case 405: return "Method Not Allowed";
-    case 408: return "Request Timeout";
-    case 409: return "Conflict";
-    case 412: return "Precondition Failed";
-    case 413: return "Content Too Large";
-    case 415: return "Unsupported Media Type";
-    case 416: return "Range Not Satisfiable";
-    case 417: return "Expectation Failed";
-    case 422: return "Unprocessable Content";
-    case 431: return "Request Header Fields Too Large";
-    case 499: return "Client Closed Request";
-    case 500: return "Internal Server Error";
-    case 501: return "Not Implemented";
-    case 503: return "Service Unavailable";
-    case 504: return "Gateway Timeout";
-    case 507: return "Insufficient Storage";
-    default: return "Status";
+    case 200:
+      return "OK";
+    case 201:
+      return "Created";
+    case 202:
+      return "Accepted";
+    case 204:
+      return "No Content";
+    case 206:
+      return "Partial Content";
+    case 304:
+      return "Not Modified";
+    case 400:
+      return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 403:
+      return "Forbidden";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 408:
+      return "Request Timeout";
+    case 409:
+      return "Conflict";
+    case 412:
+      return "Precondition Failed";
+    case 413:
+      return "Content Too Large";
+    case 415:
+      return "Unsupported Media Type";
+    case 416:
+      return "Range Not Satisfiable";
+    case 417:
+      return "Expectation Failed";
+    case 422:
+      return "Unprocessable Content";
+    case 431:
+      return "Request Header Fields Too Large";
+    case 499:
+      return "Client Closed Request";
+    case 500:
+      return "Internal Server Error";
+    case 501:
+      return "Not Implemented";
+    case 503:
+      return "Service Unavailable";
+    case 504:
+      return "Gateway Timeout";
+    case 507:
+      return "Insufficient Storage";
+    default:
+      return "Status";
   }
 }
 
@@ -142,9 +170,8 @@ void append_fields(std::string& out, const Headers& headers) {
   constexpr std::string_view kOwn[] = {"Content-Length", "Transfer-Encoding", "Connection", "Host",
                                        "Expect"};
   for (const auto& [name, value] : headers) {
-    if (!is_token(name) || std::any_of(std::begin(kOwn), std::end(kOwn), [&](auto own) {
-          return equal_ignoring_case(own, name);
-        })) {
+    if (!is_token(name) || std::any_of(std::begin(kOwn), std::end(kOwn),
+                                       [&](auto own) { return equal_ignoring_case(own, name); })) {
       continue;
     }
     out.append(name).append(": ");
@@ -243,12 +270,13 @@ Result<ResponseHead> parse_response_head(std::string_view head, std::string_view
   return parsed;
 }
 
-bool status_has_no_body(int status) { return status < 200 || status == 204 || status == 304; }
+bool status_has_no_body(int status) {
+  return status < 200 || status == 204 || status == 304;
+}
 
 std::string response_head_text(const Response& response, BodyKind kind, std::uint64_t body_bytes,
                                bool keep_alive) {
-  std::string out =
-      fmt::format("HTTP/1.1 {} {}\r\n", response.status, reason_of(response.status));
+  std::string out = fmt::format("HTTP/1.1 {} {}\r\n", response.status, reason_of(response.status));
   append_fields(out, response.headers);
   if (!status_has_no_body(response.status)) {
     if (kind == BodyKind::kLength) out += fmt::format("Content-Length: {}\r\n", body_bytes);
@@ -309,8 +337,10 @@ bool ChunkScanner::take(char c) {
     case State::kSizeLf:
       line_bytes_ = 0;
       return expect('\n', left_bytes_ == 0 ? State::kLineStart : State::kData);
-    case State::kDataCr: return expect('\r', State::kDataLf);
-    case State::kDataLf: return expect('\n', State::kSizeStart);
+    case State::kDataCr:
+      return expect('\r', State::kDataLf);
+    case State::kDataLf:
+      return expect('\n', State::kSizeStart);
     case State::kLineStart:
       if (c == '\r') return expect('\r', State::kEndLf);
       state_ = State::kTrailer;
@@ -318,10 +348,13 @@ bool ChunkScanner::take(char c) {
     case State::kTrailer:
       if (c == '\r') return expect('\r', State::kTrailerLf);
       return !is_control(c) && ++line_bytes_ <= kMaxFramingBytes;
-    case State::kTrailerLf: return expect('\n', State::kLineStart);
-    case State::kEndLf: return expect('\n', State::kDone);
+    case State::kTrailerLf:
+      return expect('\n', State::kLineStart);
+    case State::kEndLf:
+      return expect('\n', State::kDone);
     case State::kData:
-    case State::kDone: break;
+    case State::kDone:
+      break;
   }
   return false;
 }

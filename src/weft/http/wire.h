@@ -1,7 +1,8 @@
 #pragma once
-// HTTP/1.1 heads and framing as text (RFC 9112), for both ends. Pure functions: nothing here knows a
-// socket. Stricter than RFC 9112 wherever leniency lets one message hide another: one Content-Length of
-// digits only, `chunked` as the only transfer coding and never in HTTP/1.0, no folded fields, no bare LF.
+// HTTP/1.1 heads and framing as text (RFC 9112), for both ends. Pure functions: nothing here knows
+// a socket. Stricter than RFC 9112 wherever leniency lets one message hide another: one
+// Content-Length of digits only, `chunked` as the only transfer coding and never in HTTP/1.0, no
+// folded fields, no bare LF.
 
 #include <cstddef>
 #include <cstdint>
@@ -48,8 +49,8 @@ Result<RequestHead> parse_request_head(std::string_view head);
 // `method` is that of the request. Errors: kCorrupt.
 Result<ResponseHead> parse_response_head(std::string_view head, std::string_view method);
 
-// The head of a response up to and with its blank line. Framing fields among `response.headers` are left
-// out; CR and LF in values become spaces.
+// The head of a response up to and with its blank line. Framing fields among `response.headers` are
+// left out; CR and LF in values become spaces.
 enum class BodyKind { kLength, kChunked, kUntilClose };
 std::string response_head_text(const Response& response, BodyKind kind, std::uint64_t body_bytes,
                                bool keep_alive);
@@ -63,8 +64,8 @@ std::string request_head_text(const Request& request, const Url& server, std::st
 // skipped. One thread.
 class ChunkScanner {
  public:
-  // Takes framing bytes from the front of `input` until data or the end of the body is reached. Returns:
-  // how many. Errors: kInvalidArgument.
+  // Takes framing bytes from the front of `input` until data or the end of the body is reached.
+  // Returns: how many. Errors: kInvalidArgument.
   Result<std::size_t> take_framing(std::string_view input);
   // Body bytes that come next; 0: framing comes next, or done().
   std::uint64_t data_bytes() const { return state_ == State::kData ? left_bytes_ : 0; }
@@ -74,8 +75,18 @@ class ChunkScanner {
 
  private:
   enum class State {
-    kSizeStart, kSize, kExtension, kSizeLf, kData, kDataCr, kDataLf,
-    kLineStart, kTrailer, kTrailerLf, kEndLf, kDone,
+    kSizeStart,
+    kSize,
+    kExtension,
+    kSizeLf,
+    kData,
+    kDataCr,
+    kDataLf,
+    kLineStart,
+    kTrailer,
+    kTrailerLf,
+    kEndLf,
+    kDone,
   };
   bool take(char c);
 

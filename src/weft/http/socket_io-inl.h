@@ -1,0 +1,116 @@
+#pragma once
+// Reading and writing HTTP over an Asio socket; what server.cc and client.cc share. For those two
+// only.
+//
+// All coroutines here take references to things that outlive them: the caller awaits them in place.
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+#include "weft/base/result.h"
+#include "weft/http/server.h"
+#include "weft/http/wire.h"
+
+namespace weft::http {
+
+namespace net = boost::asio;
+using tcp = net::ip::tcp;
+using boost::system::error_code;
+using Clock = std::chrono::steady_clock;
+
+// One read or write moves at most this much.
+inline constexpr std::size_t kMaxTransferBytes = 1u << 20;
+
+inline constexpr auto kAwait = net::as_tuple(net::use_awaitable);
+
+// A connected socket with what was read ahead of it. One thread.
+struct Stream {
+  explicit Stream(tcp::socket connected) : socket(std::move(connected)) {}
+
+  std::string_view unread() const { return {input.data() + begin, end - begin}; }
+  void consume(std::size_t bytes);
+  // Memory for a read of up to 16 KiB at the end of the input, and what to do after it.
+  net::mutable_buffer prepare();
+  void commit(std::size_t bytes);
+
+  tcp::socket socket;
+  Clock::time_point last_active = Clock::now();  // of the last byte in or out
+
+ private:
+  std::string input;
+  std::size_t begin = 0;  // input before it is consumed
+  std::size_t end = 0;    // input from it on is room for a read
+};
+
+// Reads something into stream.unread(). Returns eof at the end.
+net::awaitable<error_code> fill(Stream& stream);
+
+// Reads until stream.unread() starts with a whole head. Returns its size. Errors: those of
+// head_size(), and kDisconnected.
+net::awaitable<Result<std::size_t>> read_head(Stream& stream);
+
+// Why reading a body ended early.
+struct BodyFailure {
+  enum class Cause { kConnection, kFraming, kSink };
+  BodyFailure(Cause why, Error what) : cause(why), error(std::move(what)) {}
+  Cause cause;
+  Error error;
+};
+
+// Reads a body into `sink` without calling finish() or abort(); with a Content-Length it goes from
+// the socket to the sink's memory in one step. Stops early, without failure, once `stop()`.
+net::awaitable<std::optional<BodyFailure>> read_body(Stream& stream, Framing framing,
+                                                     BodySink& sink,
+                                                     const std::function<bool()>& stop);
+
+// Buffers that are sent one after the other; keeps its place, so that sending can be taken up
+// again.
+class Outgoing {
+ public:
+  void add(std::string_view text) { add(std::as_bytes(std::span(text))); }
+  void add(std::span<const std::byte> part) {
+    if (!part.empty()) parts_.emplace_back(part.data(), part.size());
+  }
+  bool empty() const { return next_ == parts_.size(); }
+  // The next buffers, at most kMaxTransferBytes of them.
+  const std::vector<net::const_buffer>& gather();
+  void consume(std::size_t bytes);
+
+ private:
+  std::vector<net::const_buffer> parts_;
+  std::vector<net::const_buffer> gathered_;
+  std::size_t next_ = 0;
+};
+
+// Sends all of `outgoing`, calling `sent(bytes)` after each step if it is set.
+net::awaitable<error_code> write_all(Stream& stream, Outgoing& outgoing,
+                                     const std::function<void(std::size_t)>& sent);
+
+// A sink that collects the body in memory, `limit_bytes` at most (kTooLarge beyond).
+class StringSink : public BodySink {
+ public:
+  explicit StringSink(std::uint64_t limit_bytes) : limit_bytes_(limit_bytes) {}
+  Result<std::span<std::byte>> buffer() override;
+  Result<void> filled(std::size_t size) override;
+  void finish() override { body_.resize(used_); }
+  void abort(const Error&) override {}
+  std::string take() { return std::move(body_); }
+
+ private:
+  std::uint64_t limit_bytes_;
+  std::string body_;
+  std::size_t used_ = 0;
+};
+
+}  // namespace weft::http

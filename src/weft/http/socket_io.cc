@@ -1,0 +1,214 @@
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "weft/http/socket_io-inl.h"
+
+namespace weft::http {
+namespace {
+
+constexpr std::size_t kReadAheadBytes = 16u << 10;
+
+Error closed_in_head() {
+  return Error(ErrorCode::kDisconnected, "the connection closed before the end of the head");
+}
+
+std::optional<BodyFailure> broken_body() {
+  return BodyFailure(BodyFailure::Cause::kConnection,
+                     Error(ErrorCode::kDisconnected, "the connection closed within the body"));
+}
+
+std::optional<BodyFailure> refused(Error error) {
+  return BodyFailure(BodyFailure::Cause::kSink, std::move(error));
+}
+
+Result<std::span<std::byte>> next_room(BodySink& sink, std::uint64_t wanted_bytes) {
+  WEFT_TRY(auto room, sink.buffer());
+  if (room.empty()) {
+    return Error(ErrorCode::kInvalidArgument, "the body is longer than it says it should be");
+  }
+  const std::uint64_t most = std::min<std::uint64_t>(wanted_bytes, kMaxTransferBytes);
+  return room.first(static_cast<std::size_t>(std::min<std::uint64_t>(room.size(), most)));
+}
+
+// Moves body bytes that were read ahead into the sink. Returns how many.
+Result<std::size_t> take_read_ahead(Stream& stream, BodySink& sink, std::uint64_t wanted_bytes) {
+  WEFT_TRY(const auto room, next_room(sink, wanted_bytes));
+  const std::size_t size = std::min(room.size(), stream.unread().size());
+  std::memcpy(room.data(), stream.unread().data(), size);
+  stream.consume(size);
+  WEFT_TRY_VOID(sink.filled(size));
+  return size;
+}
+
+// Reads up to `left_bytes` of body, from what was read ahead or from the socket into the sink's
+// memory; subtracts what came.
+net::awaitable<std::optional<BodyFailure>> read_some(Stream& stream, BodySink& sink,
+                                                     std::uint64_t& left_bytes) {
+  if (!stream.unread().empty()) {
+    auto taken = take_read_ahead(stream, sink, left_bytes);
+    if (!taken) co_return refused(std::move(taken).error());
+    left_bytes -= *taken;
+    co_return std::nullopt;
+  }
+  auto room = next_room(sink, left_bytes);
+  if (!room) co_return refused(std::move(room).error());
+  const net::mutable_buffer target(room->data(), room->size());
+  auto [failed, size] = co_await stream.socket.async_read_some(target, kAwait);
+  if (failed) co_return broken_body();
+  stream.last_active = Clock::now();
+  left_bytes -= size;
+  auto filled = sink.filled(size);
+  if (!filled) co_return refused(std::move(filled).error());
+  co_return std::nullopt;
+}
+
+net::awaitable<std::optional<BodyFailure>> read_chunked(Stream& stream, BodySink& sink,
+                                                        const std::function<bool()>& stop) {
+  ChunkScanner chunks;
+  while (!stop()) {
+    auto taken = chunks.take_framing(stream.unread());
+    if (!taken) co_return BodyFailure(BodyFailure::Cause::kFraming, std::move(taken).error());
+    stream.consume(*taken);
+    if (chunks.done()) break;
+    if (chunks.data_bytes() == 0) {
+      const error_code failed = co_await fill(stream);
+      if (failed) co_return broken_body();
+      continue;
+    }
+    // Small chunks come together with the framing after them; only large ones are worth a read of
+    // their own.
+    if (stream.unread().empty() && chunks.data_bytes() < kReadAheadBytes) {
+      const error_code failed = co_await fill(stream);
+      if (failed) co_return broken_body();
+    }
+    std::uint64_t left_bytes = chunks.data_bytes();
+    auto failure = co_await read_some(stream, sink, left_bytes);
+    if (failure) co_return failure;
+    chunks.take_data(chunks.data_bytes() - left_bytes);
+  }
+  co_return std::nullopt;
+}
+
+// The body ends where the connection does.
+net::awaitable<std::optional<BodyFailure>> read_until_close(Stream& stream, BodySink& sink,
+                                                            const std::function<bool()>& stop) {
+  while (!stop()) {
+    if (stream.unread().empty()) {
+      const error_code failed = co_await fill(stream);
+      if (failed == net::error::eof) break;
+      if (failed) co_return broken_body();
+    }
+    std::uint64_t left_bytes = stream.unread().size();
+    auto failure = co_await read_some(stream, sink, left_bytes);
+    if (failure) co_return failure;
+  }
+  co_return std::nullopt;
+}
+
+}  // namespace
+
+void Stream::consume(std::size_t bytes) {
+  begin += bytes;
+  if (begin == end) input.clear(), begin = end = 0;
+}
+
+net::mutable_buffer Stream::prepare() {
+  if (begin > 0) input.erase(0, begin), end -= begin, begin = 0;
+  input.resize(end + kReadAheadBytes);
+  return net::buffer(input.data() + end, kReadAheadBytes);
+}
+
+void Stream::commit(std::size_t bytes) {
+  if (bytes > 0) last_active = Clock::now();
+  end += bytes;
+  input.resize(end);
+}
+
+net::awaitable<error_code> fill(Stream& stream) {
+  const net::mutable_buffer room = stream.prepare();
+  auto [failed, size] = co_await stream.socket.async_read_some(room, kAwait);
+  stream.commit(size);
+  co_return failed;
+}
+
+net::awaitable<Result<std::size_t>> read_head(Stream& stream) {
+  while (true) {
+    auto size = head_size(stream.unread());
+    if (!size || *size > 0) co_return size;
+    const error_code failed = co_await fill(stream);
+    if (failed) co_return closed_in_head();
+  }
+}
+
+net::awaitable<std::optional<BodyFailure>> read_body(Stream& stream, Framing framing,
+                                                     BodySink& sink,
+                                                     const std::function<bool()>& stop) {
+  if (framing.chunked) {
+    auto failure = co_await read_chunked(stream, sink, stop);
+    co_return failure;
+  }
+  if (framing.until_close) {
+    auto failure = co_await read_until_close(stream, sink, stop);
+    co_return failure;
+  }
+  while (framing.length_bytes > 0 && !stop()) {
+    auto failure = co_await read_some(stream, sink, framing.length_bytes);
+    if (failure) co_return failure;
+  }
+  co_return std::nullopt;
+}
+
+const std::vector<net::const_buffer>& Outgoing::gather() {
+  constexpr std::size_t kMaxBuffers = 64;  // as many as Asio gives to one sendmsg
+  gathered_.clear();
+  std::size_t left_bytes = kMaxTransferBytes;
+  for (std::size_t i = next_; i < parts_.size() && left_bytes > 0; ++i) {
+    if (gathered_.size() == kMaxBuffers) break;
+    gathered_.push_back(net::buffer(parts_[i], left_bytes));
+    left_bytes -= gathered_.back().size();
+  }
+  return gathered_;
+}
+
+void Outgoing::consume(std::size_t bytes) {
+  while (bytes > 0) {
+    const std::size_t step = std::min(bytes, parts_[next_].size());
+    parts_[next_] += step;
+    bytes -= step;
+    if (parts_[next_].size() == 0) ++next_;
+  }
+}
+
+net::awaitable<error_code> write_all(Stream& stream, Outgoing& outgoing,
+                                     const std::function<void(std::size_t)>& sent) {
+  while (!outgoing.empty()) {
+    const auto& buffers = outgoing.gather();
+    auto [failed, size] = co_await stream.socket.async_write_some(buffers, kAwait);
+    if (failed) co_return failed;
+    stream.last_active = Clock::now();
+    outgoing.consume(size);
+    if (sent) sent(size);
+  }
+  co_return error_code();
+}
+
+Result<std::span<std::byte>> StringSink::buffer() {
+  constexpr std::uint64_t kStepBytes = 64u << 10;
+  if (used_ == body_.size()) {
+    if (used_ >= limit_bytes_) {
+      return Error(ErrorCode::kTooLarge, fmt::format("the body is over {} bytes", limit_bytes_));
+    }
+    const std::uint64_t doubled = std::max<std::uint64_t>(kStepBytes, std::uint64_t{used_} * 2);
+    body_.resize(static_cast<std::size_t>(std::min(limit_bytes_, doubled)));
+  }
+  return std::as_writable_bytes(std::span(body_)).subspan(used_);
+}
+
+Result<void> StringSink::filled(std::size_t size) {
+  used_ += size;
+  return {};
+}
+
+}  // namespace weft::http
