@@ -1,11 +1,12 @@
 #pragma once
-// Strict JSON in, canonical JSON out, over Boost.JSON. Include <boost/json.hpp> in the .cc that looks into a
-// value.
+// Strict JSON in, canonical JSON out, over Boost.JSON. Include <boost/json.hpp> in the .cc that
+// looks into a value.
 
-#include <boost/json/fwd.hpp>
 #include <cstdint>
 #include <string>
 #include <string_view>
+
+#include <boost/json/fwd.hpp>
 
 #include "weft/base/result.h"
 
@@ -18,8 +19,8 @@ inline constexpr std::uint32_t kMaxJsonDepth = 64;
 // disagree about, and for depth over kMaxJsonDepth.
 Result<boost::json::value> parse_json(std::string_view text);
 
-// RFC 8785 for values without floating-point numbers: members sorted by the UTF-16 code units of their
-// names, no white space, shortest escapes. Requires: no double in `value`.
+// RFC 8785 for values without floating-point numbers: members sorted by the UTF-16 code units of
+// their names, no white space, shortest escapes. Requires: no double in `value`.
 std::string canonical_json(const boost::json::value& value);
 
 }  // namespace weft

@@ -1,6 +1,6 @@
 #pragma once
-// A version's manifest: its tensors and files with their digests, as canonical JSON (RFC 8785). The digest of
-// these bytes is the version's id: same content, same id, whoever made it.
+// A version's manifest: its tensors and files with their digests, as canonical JSON (RFC 8785). The
+// digest of these bytes is the version's id: same content, same id, whoever made it.
 
 #include <cstdint>
 #include <string>

@@ -1,8 +1,8 @@
 #pragma once
-// The safetensors format: 8 bytes of little-endian header length, a JSON header, then the tensors' bytes.
-// Strict: what the format's own parser refuses is refused, and so are holes, overlaps, aliases, duplicate
-// names and trailing bytes. Pure functions; no file, no socket.
-// Source: the format section of the safetensors README.
+// The safetensors format: 8 bytes of little-endian header length, a JSON header, then the tensors'
+// bytes. Strict: what the format's own parser refuses is refused, and so are holes, overlaps,
+// aliases, duplicate names and trailing bytes. Pure functions; no file, no socket. Source: the
+// format section of the safetensors README.
 
 #include <cstddef>
 #include <cstdint>
@@ -24,9 +24,10 @@ struct SafetensorsEntry {
 };
 
 struct SafetensorsHeader {
-  std::vector<SafetensorsEntry> tensors;  // in the order of their bytes; empty ones by name among equals
+  std::vector<SafetensorsEntry>
+      tensors;  // in the order of their bytes; empty ones by name among equals
   std::map<std::string, std::string> metadata;
-  std::uint64_t data_bytes = 0;           // of all tensors; the file is 8 + header + this
+  std::uint64_t data_bytes = 0;  // of all tensors; the file is 8 + header + this
 };
 
 // The prefix that says how long the header is.
@@ -39,8 +40,8 @@ Result<std::uint64_t> parse_safetensors_prefix(std::span<const std::byte, 8> pre
 // Errors: kCorrupt with the tensor's name and what is wrong.
 Result<SafetensorsHeader> parse_safetensors_header(std::string_view header_json);
 
-// The prefix and header of a file with these tensors in this order, padded so that the data starts at a
-// multiple of 8. Errors: kInvalidArgument for a name given twice or "__metadata__".
+// The prefix and header of a file with these tensors in this order, padded so that the data starts
+// at a multiple of 8. Errors: kInvalidArgument for a name given twice or "__metadata__".
 Result<std::string> make_safetensors_header(std::span<const TensorSpec> tensors,
                                             const std::map<std::string, std::string>& metadata);
 
