@@ -14,7 +14,8 @@
 namespace weft {
 
 // The weights of a folder (by model.safetensors.index.json, else model.safetensors, else the only
-// .safetensors file) or of one .safetensors file. Files are open, tensors not read. Thread-compatible.
+// .safetensors file) or of one .safetensors file. Files are open, tensors not read.
+// Thread-compatible.
 class CheckpointFiles {
  public:
   // Blocks. Errors name the file, and the tensor where there is one: kNotFound, kCorrupt,
