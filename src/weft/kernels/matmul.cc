@@ -19,8 +19,10 @@ namespace HWY_NAMESPACE {
 // Tiles are as large as the registers allow: kTileRows x 3 sums, 3 vectors of W, one of A.
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON
 constexpr std::size_t kTileRows = 8;
+constexpr std::size_t kFourRowColumns = 6;
 #else
 constexpr std::size_t kTileRows = 4;
+constexpr std::size_t kFourRowColumns = 2;
 #endif
 constexpr std::size_t kPanelVectors = 3;
 constexpr std::size_t kPanelColumns = kPanelVectors * kLanes;
@@ -159,7 +161,7 @@ HWY_INLINE void dot_step(const float* a, const std::byte* w, std::size_t w_strid
 // columns.
 template <class W, std::size_t R, std::size_t N, bool kPrefetch>
 HWY_INLINE void dot_tile(const float* a, const std::byte* w, std::size_t k, std::size_t rows,
-                         const float* bias, const Output& out) {
+                         const float* bias, Output out) {
   V sums[R * N];
   for (std::size_t i = 0; i < R * N; ++i) sums[i] = hn::Zero(DF());
   const std::size_t w_stride = k * W::kSize;
@@ -213,7 +215,7 @@ HWY_INLINE void load_bias(const Weights& bias, std::size_t n, std::size_t count,
 // Columns [n_begin, n_end) of one tile of rows.
 template <class W, std::size_t R, std::size_t N, bool kPrefetch>
 HWY_NOINLINE void dot_columns(const Operands& in, const float* a, std::size_t rows,
-                              std::size_t n_begin, std::size_t n_end, const Output& out) {
+                              std::size_t n_begin, std::size_t n_end, Output out) {
   float bias[N];
   std::size_t n = n_begin;
   for (; n + N <= n_end; n += N) {
@@ -230,23 +232,24 @@ HWY_NOINLINE void dot_columns(const Operands& in, const float* a, std::size_t ro
 
 template <class W, bool kPrefetch>
 void dot_row_tile(const Operands& in, const float* a, std::size_t rows, std::size_t n_begin,
-                  std::size_t n_end, const Output& out) {
+                  std::size_t n_end, Output out) {
   switch (tile_rows(rows)) {
     case 1:
       return dot_columns<W, 1, 4, kPrefetch>(in, a, rows, n_begin, n_end, out);
     case 2:
       return dot_columns<W, 2, 4, kPrefetch>(in, a, rows, n_begin, n_end, out);
     case 4:
-      return dot_columns<W, 4, 3, kPrefetch>(in, a, rows, n_begin, n_end, out);
+      return dot_columns<W, 4, kFourRowColumns, kPrefetch>(in, a, rows, n_begin, n_end, out);
     default:
-      return dot_columns<W, kTileRows, 3, kPrefetch>(in, a, rows, n_begin, n_end, out);
+      return dot_columns < W, kTileRows, kTileRows == 8 ? 3 : kFourRowColumns,
+             kPrefetch > (in, a, rows, n_begin, n_end, out);
   }
 }
 
 // A block of columns small enough for L2 goes through all tiles of rows before the next one.
 template <class W>
 void matmul_dot(const Operands& in, std::size_t rows, std::size_t n_begin, std::size_t n_end,
-                const Output& out) {
+                Output out) {
   constexpr std::size_t kBlockBytes = 128 * 1024;
   const std::size_t fit = kBlockBytes / std::max<std::size_t>(1, in.k * W::kSize);
   const std::size_t block = std::max<std::size_t>(12, fit / 12 * 12);
@@ -383,7 +386,7 @@ HWY_NOINLINE void unpack_panel(const std::byte* weights, std::size_t w_stride, s
 
 // C += A x panel for kTileRows rows and kPanelColumns columns.
 HWY_NOINLINE void panel_tile(const float* a, const float* panel, std::size_t depth, bool first,
-                             const Output& out) {
+                             Output out) {
   constexpr std::size_t N = kPanelVectors;
   V sums[kTileRows * N];
   for (std::size_t r = 0; r < kTileRows; ++r) {
@@ -412,7 +415,7 @@ HWY_NOINLINE void panel_tile(const float* a, const float* panel, std::size_t dep
 
 // The same where C has fewer rows or columns than a tile: through a tile of its own.
 void panel_edge(const float* a, const float* panel, std::size_t depth, bool first, std::size_t rows,
-                std::size_t columns, const Output& out) {
+                std::size_t columns, Output out) {
   HWY_ALIGN float tile[kTileRows * kPanelColumns] = {};
   for (std::size_t r = 0; r < rows && !first; ++r) {
     std::copy_n(out.c + r * out.stride, columns, tile + r * kPanelColumns);
@@ -424,7 +427,7 @@ void panel_edge(const float* a, const float* panel, std::size_t depth, bool firs
 }
 
 void add_bias(const Weights& bias, std::size_t n, std::size_t columns, std::size_t rows,
-              const Output& out) {
+              Output out) {
   if (bias.data == nullptr) return;
   float values[kPanelColumns];
   load_bias(bias, n, columns, values);
@@ -435,7 +438,7 @@ void add_bias(const Weights& bias, std::size_t n, std::size_t columns, std::size
 
 template <class W>
 void matmul_panel(const Operands& in, std::size_t rows, std::size_t n_begin, std::size_t n_end,
-                  const Output& out, float* panel) {
+                  Output out, float* panel) {
   const std::size_t w_stride = in.k * W::kSize;
   for (std::size_t block = 0; block < rows; block += kBlockRows) {
     const std::size_t block_end = std::min(rows, block + kBlockRows);
