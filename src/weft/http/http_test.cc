@@ -257,5 +257,597 @@ TEST_F(HttpTest, StreamsAnAnswerPieceByPiece) {
   EXPECT_EQ(heard, expected);
 }
 
+// --- Framing: two readings of one message are refused, and nothing after it is run.
+
+TEST_F(HttpTest, RefusesAmbiguousFramingAndCloses) {
+  std::atomic<int> calls = 0;
+  add("GET", "/smuggled", [&](const Request&, std::shared_ptr<Exchange> x) {
+    ++calls;
+    x->respond(text_response("smuggled"));
+  });
+  start();
+  const std::string smuggled = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
+  const std::string post = "POST /echo HTTP/1.1\r\nHost: a\r\n";
+  const std::string chunked = "Transfer-Encoding: chunked\r\n\r\n";
+  const std::string cases[] = {
+      post + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+      post + "Content-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+      post + "Transfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n",
+      post + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+      post + "Transfer-Encoding: gzip\r\n\r\n",
+      post + "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+      post + chunked + "10000000000000000\r\nhello\r\n0\r\n\r\n",
+      post + chunked + "5\r\nhello0\r\n\r\n",
+      post + "Content-Length: -5\r\n\r\nhello",
+      post + "Content-Length: +5\r\n\r\nhello",
+      post + "Content-Length: 5,5\r\n\r\nhello",
+      post + "Content-Length: 5,6\r\n\r\nhello",
+      post + "Content-Length: 5\r\nContent-Length: 5\r\n\r\nhello",
+      post + "Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+      post + "Content-Length: " + std::string(30'000, '9') + "\r\n\r\n",
+      post + "Content-Length: 0x5\r\n\r\nhello",
+      post + "Content-Length : 5\r\n\r\nhello",
+      post + "X: a\r\n folded\r\n\r\n",
+      post + "X: a\nContent-Length: 5\r\n\r\nhello",
+      post + "X: a\rb\r\n\r\n",
+      post + "X: a\n\n",
+      "POST /echo HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello",
+      "POST /echo HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+      "POST /echo HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+      "POST  /echo HTTP/1.1\r\nHost: a\r\n\r\n",
+      "POST /echo HTTP/2.0\r\nHost: a\r\n\r\n",
+      "POST /echo\r\nHost: a\r\n\r\n",
+      "\x16\x03\x01\r\n\r\n",
+  };
+  for (const std::string& request : cases) {
+    const std::string answer = raw(request + smuggled);
+    EXPECT_TRUE(answer.starts_with("HTTP/1.1 400 ")) << request.substr(0, 200) << "\n" << answer;
+    EXPECT_NE(answer.find("Connection: close\r\n"), std::string::npos) << request.substr(0, 200);
+    EXPECT_EQ(answer.find("HTTP/1.1 200"), std::string::npos) << request.substr(0, 200);
+  }
+  EXPECT_EQ(calls, 0);
+}
+
+TEST_F(HttpTest, RefusesAHeadWithoutEnd) {
+  start();
+
+  const std::string answer = raw("GET /hello HTTP/1.1\r\nX: " + std::string(70'000, 'x'));
+
+  EXPECT_TRUE(answer.starts_with("HTTP/1.1 431 ")) << answer;
+}
+
+TEST_F(HttpTest, AnswersPipelinedRequestsInOrder) {
+  start();
+
+  const std::string answer =
+      raw("\r\nPOST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\none"
+          "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: "
+          "chunked\r\n\r\n3;x\r\ntwo\r\n0\r\nT: v\r\n\r\n"
+          "GET /hello HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+
+  EXPECT_EQ(answer,
+            "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\none"
+            "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\ntwo"
+            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello");
+}
+
+TEST_F(HttpTest, TakesARequestByteByByte) {
+  start();
+  RawClient client(server_->port());
+
+  for (const char c : std::string("POST /echo HTTP/1.1\r\nHost: a\r\nConnection: "
+                                  "close\r\nTransfer-Encoding: chunked\r\n\r\n"
+                                  "3\r\none\r\n2\r\nab\r\n0\r\n\r\n")) {
+    client.say(std::string_view(&c, 1));
+  }
+
+  EXPECT_TRUE(client.hear().ends_with("\r\n\r\noneab"));
+}
+
+TEST_F(HttpTest, AnswersHttp10WithoutChunks) {
+  add("GET", "/events", [](const Request&, std::shared_ptr<Exchange> x) {
+    x->begin_stream(Response());
+    x->write("a");
+    x->write("b");
+    x->end();
+  });
+  start();
+
+  EXPECT_EQ(raw("GET /events HTTP/1.0\r\n\r\n"), "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nab");
+  EXPECT_TRUE(raw("GET /hello HTTP/1.0\r\n\r\n").ends_with("Connection: close\r\n\r\nhello"));
+}
+
+// --- Routes
+
+TEST_F(HttpTest, AnswersUnknownPathsAndMethodsAsStarletteDoes) {
+  start();
+
+  const auto unknown = get("/nothing").value();
+  EXPECT_EQ(unknown.status, 404);
+  EXPECT_EQ(unknown.body, R"({"detail":"Not Found"})");
+  const auto wrong = get("/echo").value();
+  EXPECT_EQ(wrong.status, 405);
+  EXPECT_EQ(wrong.body, R"({"detail":"Method Not Allowed"})");
+  EXPECT_EQ(wrong.headers.try_get("Allow"), "POST");
+  EXPECT_EQ(get("//hello").value().status, 404);
+  EXPECT_EQ(get("/x/../hello").value().status, 404);
+  EXPECT_EQ(get("/hello/").value().status, 200);
+}
+
+TEST_F(HttpTest, AnswersHeadWithoutABody) {
+  start();
+
+  const std::string answer =
+      raw("HEAD /hello HTTP/1.1\r\nHost: a\r\n\r\nHEAD /no HTTP/1.1\r\nHost: a\r\nConnection: "
+          "close\r\n\r\n");
+
+  EXPECT_TRUE(answer.starts_with("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nHTTP/1.1 404 "))
+      << answer;
+  EXPECT_TRUE(answer.ends_with("\r\n\r\n"));
+  EXPECT_EQ(send("HEAD", "/hello").value().body, "");
+}
+
+TEST_F(HttpTest, RefusesTwoRoutesForOneRequest) {
+  add("GET", "/hello", [](const Request&, std::shared_ptr<Exchange>) {});
+  add("GET", "/hello", [](const Request&, std::shared_ptr<Exchange>) {});
+  ServerOptions options;
+  options.port = 0;
+
+  EXPECT_EQ(Server::create(options, routes_).error().code(), ErrorCode::kInvalidArgument);
+}
+
+TEST_F(HttpTest, SaysThatThePortIsTaken) {
+  start();
+  ServerOptions options;
+  options.port = server_->port();
+
+  const auto second = Server::create(options, {});
+
+  ASSERT_FALSE(second.has_value());
+  EXPECT_EQ(second.error().code(), ErrorCode::kConflict);
+  EXPECT_NE(second.error().message().find(std::to_string(options.port)), std::string::npos);
+  options.host = "no.such.host";
+  EXPECT_EQ(Server::create(options, {}).error().code(), ErrorCode::kInvalidArgument);
+}
+
+// --- Bodies
+
+TEST_F(HttpTest, RefusesALargeBodyBeforeItIsSent) {
+  add(
+      "POST", "/small",
+      [](const Request& r, std::shared_ptr<Exchange> x) { x->respond(text_response(r.body)); }, 10);
+  start();
+
+  const std::string head = "POST /small HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n";
+  EXPECT_TRUE(raw(head + "Content-Length: 11\r\n\r\n").starts_with("HTTP/1.1 413 "));
+  EXPECT_TRUE(
+      raw("POST /small HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n80000000\r\n" +
+          std::string(100'000, 'x'))
+          .starts_with("HTTP/1.1 413 "));
+  EXPECT_EQ(send("POST", "/small", "0123456789").value().status, 200);
+  EXPECT_EQ(send("POST", "/small", "0123456789a").value().status, 413);
+}
+
+TEST_F(HttpTest, SaysContinueWhenTheBodyIsWanted) {
+  start();
+  RawClient client(server_->port());
+
+  client.say(
+      "POST /echo HTTP/1.1\r\nHost: a\r\nConnection: close\r\nExpect: "
+      "100-continue\r\nContent-Length: 3\r\n\r\n");
+  EXPECT_EQ(client.hear("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+  client.say("abc");
+  EXPECT_TRUE(client.hear().ends_with("abc"));
+  EXPECT_TRUE(
+      raw("POST /echo HTTP/1.1\r\nHost: a\r\nExpect: a-pony\r\n\r\n").starts_with("HTTP/1.1 4"));
+}
+
+TEST_F(HttpTest, RefusesCodedBodies) {
+  start();
+  const std::string head =
+      "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nConnection: close\r\n";
+
+  EXPECT_TRUE(raw(head + "Content-Encoding: gzip\r\n\r\nabc").starts_with("HTTP/1.1 415 "));
+  EXPECT_TRUE(raw(head + "Content-Encoding: identity\r\n\r\nabc").ends_with("abc"));
+}
+
+BulkHandler into_sink(std::size_t buffer_bytes, std::size_t fail_after = SIZE_MAX,
+                      std::promise<std::string>* aborted = nullptr) {
+  return [=](const Request&, std::shared_ptr<Exchange> x) -> Result<std::unique_ptr<BodySink>> {
+    return std::unique_ptr<BodySink>(
+        std::make_unique<TestSink>(std::move(x), buffer_bytes, fail_after, aborted));
+  };
+}
+
+TEST_F(HttpTest, FillsASinkFromChunksOfEverySize) {
+  for (const std::size_t buffer : {1, 7, 4096, 100'000}) {
+    add_bulk("/bulk/" + std::to_string(buffer), into_sink(buffer));
+  }
+  start();
+  for (const int buffer : {1, 7, 4096, 100'000}) {
+    std::string body, expected;
+    for (const std::size_t size : {1u, 2u, 5u, 1000u, 16383u, 16384u, 16385u, 70'000u}) {
+      const std::string data(size, static_cast<char>('a' + size % 26));
+      char line[32];
+      std::snprintf(line, sizeof line, "%zX;ext\r\n", size);
+      body.append(line).append(data).append("\r\n");
+      expected += data;
+    }
+    const std::string head =
+        "POST /bulk/" + std::to_string(buffer) + " HTTP/1.1\r\nHost: a\r\nConnection: close\r\n";
+    const std::string answer =
+        raw(head + "Transfer-Encoding: chunked\r\n\r\n" + body + "0\r\n\r\n");
+    EXPECT_EQ(answer.substr(answer.find("\r\n\r\n") + 4), expected) << buffer;
+  }
+}
+
+TEST_F(HttpTest, AnswersWithTheErrorOfASink) {
+  add_bulk("/bulk", into_sink(1000, 5000));
+  add_bulk("/refused",
+           [](const Request&, std::shared_ptr<Exchange>) -> Result<std::unique_ptr<BodySink>> {
+             return Error(ErrorCode::kOverloaded, "no memory for it");
+           });
+  start();
+  const std::string body(8'000'000, 'x');
+  const std::span<const std::byte> part = std::as_bytes(std::span(body));
+  Request head;
+  head.method = "POST";
+  head.target = "/bulk";
+
+  const auto failed = client_->blocking_send_from(head, std::span(&part, 1), nullptr);
+  ASSERT_TRUE(failed.has_value()) << failed.error().message();
+  EXPECT_EQ(failed->status, 422);
+  EXPECT_EQ(error_of_response(*failed).message(), "digest differs");
+
+  head.target = "/refused";
+  std::uint64_t sent = 0;
+  const auto refused =
+      client_->blocking_send_from(head, std::span(&part, 1), [&](std::uint64_t n) { sent = n; });
+  ASSERT_TRUE(refused.has_value()) << refused.error().message();
+  EXPECT_EQ(refused->status, 503);
+  EXPECT_EQ(sent, 0u);
+}
+
+TEST_F(HttpTest, TellsASinkThatTheClientWentAway) {
+  std::promise<std::string> cut, malformed;
+  add_bulk("/cut", into_sink(1000, SIZE_MAX, &cut));
+  add_bulk("/malformed", into_sink(1000, SIZE_MAX, &malformed));
+  start();
+  {
+    RawClient client(server_->port());
+    client.say("POST /cut HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\nabc");
+  }
+
+  EXPECT_NE(cut.get_future().get(), "");
+  EXPECT_TRUE(
+      raw("POST /malformed HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabcd")
+          .starts_with("HTTP/1.1 400 "));
+  EXPECT_NE(malformed.get_future().get(), "");
+}
+
+// --- Answers
+
+TEST_F(HttpTest, Sends500ForAnExchangeThatIsDropped) {
+  add("GET", "/dropped", [](const Request&, std::shared_ptr<Exchange>) {});
+  add("GET", "/thrown",
+      [](const Request&, std::shared_ptr<Exchange>) { throw std::runtime_error("oops"); });
+  std::thread thread;
+  add("GET", "/elsewhere", [&](const Request&, std::shared_ptr<Exchange> x) {
+    thread = std::thread([x = std::move(x)]() mutable { x = nullptr; });
+  });
+  start();
+
+  EXPECT_EQ(get("/dropped").value().status, 500);
+  EXPECT_EQ(get("/thrown").value().status, 500);
+  EXPECT_EQ(get("/elsewhere").value().status, 500);
+  thread.join();
+}
+
+TEST_F(HttpTest, CutsAStreamThatIsDropped) {
+  add("GET", "/events", [](const Request&, std::shared_ptr<Exchange> x) {
+    x->begin_stream(Response());
+    x->write("half");
+  });
+  start();
+
+  EXPECT_EQ(get("/events").error().code(), ErrorCode::kDisconnected);
+}
+
+TEST_F(HttpTest, SendsAnAnswerFromWhereItLies) {
+  auto memory = std::make_shared<std::vector<std::byte>>(5'000'000, std::byte{'m'});
+  const std::weak_ptr<std::vector<std::byte>> watched = memory;
+  add("GET", "/bytes",
+      [memory = std::move(memory)](const Request&, std::shared_ptr<Exchange> x) mutable {
+        const std::span<const std::byte> all(*memory);
+        x->respond_from(Response(), {all.first(10), all.first(0), all.subspan(10)},
+                        std::move(memory));
+      });
+  start();
+
+  const auto response = get("/bytes").value();
+
+  EXPECT_EQ(response.body, std::string(5'000'000, 'm'));
+  EXPECT_EQ(send("GET", "/hello").value().status, 200);
+  EXPECT_TRUE(watched.expired());
+}
+
+TEST_F(HttpTest, TellsAHandlerThatTheClientWentAway) {
+  std::promise<void> gone;
+  std::promise<void> asked;
+  std::shared_ptr<Exchange> held;
+  add("GET", "/wait", [&](const Request&, std::shared_ptr<Exchange> x) {
+    held = std::move(x);
+    held->on_close([&] { gone.set_value(); });
+    asked.set_value();
+  });
+  start();
+  {
+    RawClient client(server_->port());
+    client.say("GET /wait HTTP/1.1\r\nHost: a\r\n\r\n");
+    asked.get_future().get();
+  }
+
+  gone.get_future().get();
+  std::promise<void> again;
+  held->on_close([&] { again.set_value(); });
+  again.get_future().get();
+  held->respond(Response());  // to nobody
+}
+
+TEST_F(HttpTest, DoesNotCallOnCloseOfARequestThatIsOver) {
+  std::atomic<int> calls = 0;
+  add("GET", "/done", [&](const Request&, std::shared_ptr<Exchange> x) {
+    x->on_close([&] { ++calls; });
+    x->respond(text_response("done"));
+  });
+  start();
+
+  EXPECT_EQ(get("/done").value().body, "done");
+  server_->blocking_stop(1s);
+  EXPECT_EQ(calls, 0);
+}
+
+TEST_F(HttpTest, CutsAReaderThatFallsBehind) {
+  std::promise<void> gone;
+  std::shared_ptr<Exchange> stream;
+  add("GET", "/flood", [&](const Request&, std::shared_ptr<Exchange> x) {
+    stream = std::move(x);
+    stream->on_close([&] { gone.set_value(); });
+    stream->begin_stream(Response());
+  });
+  start();
+  RawClient client(server_->port(), 4096);
+  client.say("GET /flood HTTP/1.1\r\nHost: a\r\n\r\n");
+  client.hear("\r\n\r\n");
+
+  auto is_gone = gone.get_future();
+  for (int i = 0; i < 1000; ++i) stream->write(std::string(64u << 10, 'x'));
+
+  is_gone.get();
+}
+
+// --- Stopping
+
+TEST_F(HttpTest, LetsARunningAnswerFinishWhenItStops) {
+  std::promise<std::shared_ptr<Exchange>> asked;
+  add("GET", "/wait",
+      [&](const Request&, std::shared_ptr<Exchange> x) { asked.set_value(std::move(x)); });
+  start();
+  auto answer = std::async(std::launch::async, [&] { return get("/wait"); });
+  auto exchange = asked.get_future().get();
+  auto stopped = std::async(std::launch::async, [&] { server_->blocking_stop(60s); });
+
+  exchange->respond(text_response("late"));
+
+  EXPECT_EQ(answer.get().value().body, "late");
+  stopped.get();
+  EXPECT_EQ(server_->open_connections(), 0u);
+  EXPECT_EQ(get("/hello").error().code(), ErrorCode::kDisconnected);
+}
+
+TEST_F(HttpTest, CutsARunningAnswerWhenTheGraceIsOver) {
+  std::promise<std::shared_ptr<Exchange>> asked;
+  add("GET", "/wait",
+      [&](const Request&, std::shared_ptr<Exchange> x) { asked.set_value(std::move(x)); });
+  start();
+  auto answer = std::async(std::launch::async, [&] { return get("/wait"); });
+  auto exchange = asked.get_future().get();
+  std::atomic<bool> gone = false;
+  exchange->on_close([&] { gone = true; });
+
+  server_->blocking_stop(0ms);
+
+  EXPECT_EQ(answer.get().error().code(), ErrorCode::kDisconnected);
+  EXPECT_TRUE(gone);
+  server_.reset();
+  exchange->write("to a server that is no more");
+  bool told = false;
+  exchange->on_close([&] { told = true; });
+  EXPECT_TRUE(told);
+}
+
+TEST_F(HttpTest, ClosesAConnectionThatSendsNoWholeHead) {
+  add("GET", "/x", [](const Request&, std::shared_ptr<Exchange>) {});
+  ServerOptions options;
+  options.port = 0;
+  options.header_timeout = 0s;
+  options.idle_timeout = 0s;
+  const auto server = Server::create(options, std::move(routes_)).value();
+  RawClient slow(server->port());
+  slow.say("GET /x HT");
+  RawClient silent(server->port());
+
+  EXPECT_EQ(slow.hear(), "");
+  EXPECT_EQ(silent.hear(), "");
+}
+
+// --- The client against a server that misbehaves
+
+// Accepts connections one after the other and plays one script on each.
+class ScriptedServer {
+ public:
+  using Script = std::function<void(int descriptor)>;
+  explicit ScriptedServer(std::vector<Script> scripts)
+      : listener_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    EXPECT_EQ(listen(listener_, 16), 0);
+    socklen_t size = sizeof address;
+    getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
+    url_.scheme = "http";
+    url_.host = "127.0.0.1";
+    url_.port = ntohs(address.sin_port);
+    thread_ = std::thread([this, scripts = std::move(scripts)] {
+      for (const Script& script : scripts) {
+        const int descriptor = accept(listener_, nullptr, nullptr);
+        script(descriptor);
+        close(descriptor);
+      }
+    });
+  }
+  ~ScriptedServer() {
+    thread_.join();
+    close(listener_);
+  }
+  const Url& url() const { return url_; }
+
+ private:
+  const int listener_;
+  Url url_;
+  std::thread thread_;
+};
+
+void read_request(int descriptor) {
+  std::string text;
+  char c = 0;
+  while (!text.ends_with("\r\n\r\n") && recv(descriptor, &c, 1, 0) == 1) text += c;
+}
+
+ScriptedServer::Script answer_with(std::string text) {
+  return [text = std::move(text)](int descriptor) {
+    read_request(descriptor);
+    EXPECT_EQ(send(descriptor, text.data(), text.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(text.size()));
+  };
+}
+
+Request request_of(std::string method) {
+  Request request;
+  request.method = std::move(method);
+  request.target = "/";
+  return request;
+}
+
+TEST(HttpClient, SendsAgainOnANewConnectionWhenTheKeptOneHadClosed) {
+  const std::string ok = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n";
+  const auto once =
+      [ok](int descriptor) {  // keeps the connection, takes the next request, and closes
+        answer_with(ok + "1")(descriptor);
+        read_request(descriptor);
+      };
+  ScriptedServer server({once, answer_with(ok + "2")});
+  const auto client = Client::make(server.url());
+
+  EXPECT_EQ(client->blocking_send(request_of("GET")).value().body, "1");
+  EXPECT_EQ(client->blocking_send(request_of("GET")).value().body, "2");
+}
+
+TEST(HttpClient, DoesNotSendAPostTwiceThatMayHaveRun) {
+  const auto once = [](int descriptor) {
+    answer_with("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")(descriptor);
+    read_request(descriptor);
+  };
+  ScriptedServer server({once});
+  const auto client = Client::make(server.url());
+
+  EXPECT_EQ(client->blocking_send(request_of("POST")).value().status, 200);
+  EXPECT_EQ(client->blocking_send(request_of("POST")).error().code(), ErrorCode::kDisconnected);
+}
+
+TEST(HttpClient, UsesAnotherConnectionAfterTheServerClosed) {
+  ScriptedServer server({answer_with("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"),
+                         answer_with("HTTP/1.1 201 OK\r\nConnection: close\r\n\r\nuntil the end")});
+  const auto client = Client::make(server.url());
+
+  EXPECT_EQ(client->blocking_send(request_of("POST")).value().status, 200);
+  const auto second = client->blocking_send(request_of("GET")).value();
+  EXPECT_EQ(second.status, 201);
+  EXPECT_EQ(second.body, "until the end");
+}
+
+TEST(HttpClient, ReadsChunkedAnswersAndSkips1xx) {
+  ScriptedServer server(
+      {answer_with("HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: "
+                   "chunked\r\n\r\n"
+                   "2;e\r\nab\r\n1\r\nc\r\n0\r\nT: v\r\n\r\n")});
+
+  EXPECT_EQ(Client::make(server.url())->blocking_send(request_of("GET")).value().body, "abc");
+}
+
+TEST(HttpClient, NamesWhatIsWrong) {
+  const auto code_for = [](std::string text, ClientOptions options = {}) {
+    ScriptedServer server({answer_with(std::move(text))});
+    return Client::make(server.url(), options)->blocking_send(request_of("GET")).error().code();
+  };
+  EXPECT_EQ(code_for("SSH-2.0-OpenSSH\r\n\r\n"), ErrorCode::kCorrupt);
+  EXPECT_EQ(code_for("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nz\r\n"),
+            ErrorCode::kCorrupt);
+  EXPECT_EQ(code_for("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc"), ErrorCode::kDisconnected);
+  EXPECT_EQ(code_for(""), ErrorCode::kDisconnected);
+  ClientOptions small;
+  small.response_limit_bytes = 3;
+  EXPECT_EQ(code_for("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabcde", small),
+            ErrorCode::kTooLarge);
+}
+
+TEST(HttpClient, GivesUpAtTheDeadline) {
+  std::promise<void> over;
+  ScriptedServer server({[&](int) { over.get_future().get(); }});
+  ClientOptions options;
+  options.request_timeout = 50ms;
+
+  const auto answer = Client::make(server.url(), options)->blocking_send(request_of("GET"));
+
+  over.set_value();
+  EXPECT_EQ(answer.error().code(), ErrorCode::kDeadline);
+}
+
+TEST(HttpClient, SendsABulkBodyToAServerThatSaysNoContinue) {
+  const std::string body(100'000, 'b');
+  std::size_t received = 0;
+  ScriptedServer server({[&](int descriptor) {
+    read_request(descriptor);
+    char piece[4096];
+    while (received < body.size())
+      received += static_cast<std::size_t>(recv(descriptor, piece, sizeof piece, 0));
+    const std::string ok = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+    EXPECT_EQ(send(descriptor, ok.data(), ok.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(ok.size()));
+  }});
+  const std::span<const std::byte> part = std::as_bytes(std::span(body));
+
+  const auto answer = Client::make(server.url())
+                          ->blocking_send_from(request_of("POST"), std::span(&part, 1), nullptr);
+
+  EXPECT_EQ(answer.value().status, 200);
+  EXPECT_EQ(received, body.size());
+}
+
+TEST(HttpClient, StopsAStreamWhenThePieceSaysSo) {
+  ScriptedServer server({answer_with("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc")});
+  std::string heard;
+
+  const auto answer = Client::make(server.url())
+                          ->blocking_send_streaming(request_of("GET"), [&](std::string_view piece) {
+                            heard += piece;
+                            return heard.size() < 3;
+                          });
+
+  EXPECT_TRUE(answer.has_value());
+  EXPECT_EQ(heard, "abc");
+}
+
 }  // namespace
 }  // namespace weft::http
