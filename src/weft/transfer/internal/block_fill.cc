@@ -1,0 +1,60 @@
+#include "weft/transfer/internal/block_fill.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "weft/kernels/convert.h"
+#include "weft/protocol/block_ledger.h"
+
+namespace weft::internal {
+namespace {
+
+// Read and hashed in one go, so that the hash finds the bytes in the cache.
+constexpr std::uint64_t kPieceBytes = 1 << 20;
+
+}  // namespace
+
+BlockFill::BlockFill(const PlannedTensor& tensor, std::uint64_t size_bytes, std::uint64_t block, Mode mode,
+                     std::span<std::byte> memory, DType stored, std::span<std::byte> bounce)
+    : mode_(mode),
+      from_(tensor.spec.dtype),
+      to_(stored),
+      bounce_(bounce),
+      left_bytes_(block_length(size_bytes, block)),
+      hasher_(size_bytes, block) {
+  if (mode == Mode::kStore) {
+    const std::uint64_t first_elem = block * kBlockBytes / dtype_size_bytes(from_);
+    memory_ = memory.subspan(static_cast<std::size_t>(first_elem * dtype_size_bytes(to_)));
+  }
+}
+
+std::span<std::byte> BlockFill::buffer() {
+  const auto wanted = static_cast<std::size_t>(std::min(left_bytes_, kPieceBytes));
+  if (is_direct()) return memory_.first(wanted);
+  const auto free = bounce_.subspan(carried_bytes_);
+  return free.first(std::min(wanted, free.size()));
+}
+
+void BlockFill::filled(std::size_t size_bytes) {
+  const auto piece = buffer().first(size_bytes);
+  left_bytes_ -= size_bytes;
+  if (mode_ != Mode::kDiscard) hasher_.update(piece);
+  if (is_direct()) {
+    memory_ = memory_.subspan(size_bytes);
+  } else if (mode_ == Mode::kStore) {
+    carried_bytes_ += size_bytes;
+    convert_carried();
+  }
+}
+
+void BlockFill::convert_carried() {
+  const std::size_t elems = carried_bytes_ / dtype_size_bytes(from_);
+  const auto from = bounce_.first(elems * dtype_size_bytes(from_));
+  const auto to = memory_.first(elems * dtype_size_bytes(to_));
+  kernels::convert(from, from_, to, to_);
+  memory_ = memory_.subspan(to.size());
+  carried_bytes_ -= from.size();
+  std::memmove(bounce_.data(), bounce_.data() + from.size(), carried_bytes_);
+}
+
+}  // namespace weft::internal

@@ -1,0 +1,199 @@
+#pragma once
+// Core: the receiver's transaction without HTTP. It gives the update machine its lock, its clock, the two
+// weight sets and a thread for what blocks. Thread-safe; callbacks run on any thread, without the lock.
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "weft/format/manifest.h"
+#include "weft/protocol/block_ledger.h"
+#include "weft/protocol/skeleton.h"
+#include "weft/protocol/update_machine.h"
+#include "weft/transfer/internal/block_fill.h"
+#include "weft/transfer/internal/blocking_thread.h"
+#include "weft/transfer/receiver.h"
+
+namespace weft::internal {
+
+// A version whose bytes are all known. Immutable.
+struct Content {
+  std::string id;
+  std::string manifest;
+  bool converted = false;
+  std::vector<std::vector<Digest>> blocks;  // [layout tensors][blocks]; empty when converted
+};
+
+// One staging. The plan and the announced digests are immutable, the rest is the core's.
+struct Upload {
+  Upload(Epoch epoch_, UploadPlan plan_, std::vector<std::uint64_t> sizes_bytes_,
+         std::vector<std::vector<Digest>> announced_, std::shared_ptr<WeightSet> set_)
+      : epoch(epoch_),
+        plan(std::move(plan_)),
+        sizes_bytes(std::move(sizes_bytes_)),
+        announced(std::move(announced_)),
+        set(std::move(set_)),
+        ledger(sizes_bytes) {}
+
+  const Epoch epoch;
+  const UploadPlan plan;
+  const std::vector<std::uint64_t> sizes_bytes;       // of the tensors as sent
+  const std::vector<std::vector<Digest>> announced;   // [tensors][blocks]; a tensor's list may be empty
+  const std::shared_ptr<WeightSet> set;
+  BlockLedger ledger;
+  std::shared_ptr<const Content> content;  // once sealed
+};
+
+// What an upload is opened with.
+struct UploadRequest {
+  std::vector<TensorSpec> tensors;
+  std::vector<std::vector<Digest>> blocks;  // [tensors]; a list is empty or complete
+  bool replace = false;
+  Digest skeleton;  // of all of the above but `replace`
+};
+
+struct UploadProgress {
+  Epoch epoch = 0;
+  UpdateState state = UpdateState::kIdle;
+  std::vector<BlockLedger::Run> missing;
+  std::uint64_t total_bytes = 0;
+  std::uint64_t verified_bytes = 0;
+};
+
+struct CommitReport {
+  VersionName version;
+  std::uint64_t tensors = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t stall_us = 0;
+};
+
+struct Status {
+  UpdateState state = UpdateState::kIdle;
+  std::string owner;
+  Epoch epoch = 0;
+  std::chrono::milliseconds lease_left{0};
+};
+
+class Core;
+
+// One writer's hold on one block; without settle() the block is open again at the end. One thread.
+class BlockWriter {
+ public:
+  BlockWriter(std::shared_ptr<Core> core, std::shared_ptr<Upload> upload, std::uint64_t tensor,
+              std::uint64_t block, BlockLedger::Claim found, std::span<std::byte> bounce);
+  BlockWriter(const BlockWriter&) = delete;
+  BlockWriter& operator=(const BlockWriter&) = delete;
+  ~BlockWriter();
+
+  BlockFill& fill() { return fill_; }
+  // kYours, or what the block was instead: then its bytes are read and dropped.
+  BlockLedger::Claim found() const { return found_; }
+  // Takes the block as verified. Requires: all bytes are there. Errors: kConflict when the upload is over,
+  // kCorrupt, naming the block, when its digest is not `expected` or not the announced one.
+  Result<void> settle(const std::optional<Digest>& expected);
+  // Takes it as verified though its bytes did not come through fill(): they were copied from a verified block.
+  Result<void> settle_copied(const Digest& digest);
+
+ private:
+  std::shared_ptr<Core> core_;
+  std::shared_ptr<Upload> upload_;
+  std::uint64_t tensor_, block_;
+  BlockLedger::Claim found_;
+  bool settled_ = false;
+  BlockFill fill_;
+};
+
+class Core : public std::enable_shared_from_this<Core> {
+ public:
+  using Done = std::function<void(Result<void>)>;
+  using CommitDone = std::function<void(Result<CommitReport>)>;
+
+  Core(std::shared_ptr<WeightSet> serving, std::shared_ptr<WeightSet> staging,
+       std::shared_ptr<const Content> served, WeightTarget& target, ReceiverOptions options);
+  // Refuses every call from now on and stops the thread.
+  void blocking_shutdown();
+
+  // A body that is a whole file: open, then plan when its header is read.
+  Result<Epoch> open_body(const std::string& owner);
+  Result<std::shared_ptr<Upload>> plan_body(Epoch epoch, std::span<const TensorSpec> tensors);
+  // An upload of blocks. On the blocking thread.
+  Result<UploadProgress> blocking_open_upload(const std::string& owner, UploadRequest request);
+  Result<UploadProgress> progress(const std::string& owner, Epoch epoch);
+  Result<std::shared_ptr<Upload>> upload(const std::string& owner, Epoch epoch);
+  // Claims a block for one writer. Errors: kInvalidArgument for one outside the grid, kConflict, kOverloaded.
+  Result<std::unique_ptr<BlockWriter>> claim(const std::shared_ptr<Upload>& upload, std::uint64_t tensor,
+                                             std::uint64_t block, std::span<std::byte> bounce);
+  Result<void> touch(Epoch epoch);
+  Result<void> abort(const std::string& owner, Epoch epoch);
+  void fail(Epoch epoch, const Error& error);
+  void seal(const std::string& owner, Epoch epoch,
+            std::function<void(Result<std::shared_ptr<const Content>>)> done);
+  // As finish(), if `epoch` is what it would commit, or what it did.
+  void commit_upload(const std::string& owner, Epoch epoch, std::optional<std::string> label,
+                     CommitDone done);
+
+  Result<void> start(const std::string& owner);
+  void update(const std::string& owner, std::optional<std::string> path, Done done);
+  void finish(const std::string& owner, std::optional<std::string> label, CommitDone done);
+  Result<void> set_label(const std::string& label);
+  void checksums(std::function<void(std::vector<std::pair<std::string, std::string>>)> done);
+
+  Status status();
+  std::shared_ptr<const Content> served();
+  VersionName current() const { return target_.current(); }
+  void post(std::function<void()> job) { blocking_.post(std::move(job)); }
+
+ private:
+  friend class BlockWriter;
+
+  struct PathJob {
+    std::string owner, path;
+    std::vector<Done> waiting;
+  };
+
+  BlockFill make_fill(const Upload& upload, std::uint64_t tensor, std::uint64_t block,
+                      BlockLedger::Claim found, std::span<std::byte> bounce) const;
+  void run_finish(const std::string& owner, std::optional<Epoch> epoch, std::optional<std::string> label,
+                  CommitDone done);
+  void commit(std::unique_lock<std::mutex> lock, const std::optional<std::string>& label);
+  void copy_served_blocks(const std::shared_ptr<Upload>& upload);
+  Result<std::shared_ptr<const Content>> blocking_seal(Epoch epoch);
+  void update_from(const std::string& owner, const std::string& path, Done done);
+  Result<void> blocking_stage_path(Epoch epoch, const std::filesystem::path& path);
+  // `read` fills all of what it is given; `scratch` takes what cannot go straight to its place.
+  Result<void> blocking_stage_tensor(Upload& upload, std::size_t index, std::vector<std::byte>& scratch,
+                                     const std::function<Result<void>(std::span<std::byte>)>& read);
+  void on_committed(const VersionName& version, const WeightTarget::Committed& committed);
+  Result<void> settle(Upload& upload, std::uint64_t tensor, std::uint64_t block, const Digest* digest);
+  // With the lock held.
+  UploadProgress progress_of(const Upload& upload);
+  Result<void> staging_is_free() const;
+  VersionName rename(const std::optional<std::string>& label);
+
+  WeightTarget& target_;
+  const ReceiverOptions options_;
+  const std::shared_ptr<const WeightLayout> layout_;
+
+  std::mutex mutex_;  // of what follows
+  UpdateMachine machine_;
+  std::shared_ptr<WeightSet> serving_, staging_;
+  const WeightSet* being_read_ = nullptr;  // by checksums
+  std::shared_ptr<const Content> served_;
+  std::shared_ptr<Upload> upload_;  // of machine_'s epoch, or of the last one
+  std::vector<CommitDone> committing_;
+  CommitReport last_commit_;
+  std::optional<PathJob> path_job_;
+
+  BlockingThread blocking_;
+};
+
+// Hashes what a set holds.
+std::shared_ptr<const Content> blocking_hash_content(const WeightSet& set, bool converted);
+
+}  // namespace weft::internal

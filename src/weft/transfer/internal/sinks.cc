@@ -1,0 +1,238 @@
+#include "weft/transfer/internal/sinks.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "weft/format/safetensors.h"
+#include "weft/protocol/block_frame.h"
+
+namespace weft::internal {
+namespace {
+
+// A header that lies about its length costs this much at a time, not all that it says.
+constexpr std::size_t kHeaderStepBytes = 1 << 20;
+
+class FileSink final : public http::BodySink {
+ public:
+  FileSink(std::shared_ptr<Core> core, std::string owner, Epoch epoch,
+           std::optional<std::uint64_t> length_bytes, std::function<void(Result<void>)> staged)
+      : core_(std::move(core)),
+        owner_(std::move(owner)),
+        epoch_(epoch),
+        length_bytes_(length_bytes),
+        staged_(std::move(staged)) {}
+  ~FileSink() override {
+    if (!finished_) fail(Error(ErrorCode::kDisconnected, "the body was not read to its end"));
+  }
+
+  Result<std::span<std::byte>> buffer() override {
+    auto room = next_room();
+    if (!room) fail(room.error());
+    return room;
+  }
+
+  Result<void> filled(std::size_t size) override {
+    auto taken = take(size);
+    if (!taken) fail(taken.error());
+    return taken;
+  }
+
+  void finish() override {
+    finished_ = true;
+    if (phase_ != Phase::kEnd) {
+      const Error error(ErrorCode::kCorrupt, fmt::format("the file ends early: {}", expected_text()));
+      fail(error);
+      return staged_(error);
+    }
+    core_->seal(owner_, epoch_, [staged = std::move(staged_)](const auto& content) {
+      staged(content ? Result<void>() : content.error());
+    });
+  }
+
+  void abort(const Error& error) override { fail(error); }
+
+ private:
+  enum class Phase { kPrefix, kHeader, kTensors, kEnd };
+
+  Result<std::span<std::byte>> next_room() {
+    switch (phase_) {
+      case Phase::kPrefix:
+        return std::span(prefix_).subspan(have_bytes_);
+      case Phase::kHeader:
+        if (have_bytes_ == header_.size()) {
+          header_.resize(static_cast<std::size_t>(
+              std::min<std::uint64_t>(header_bytes_, header_.size() + kHeaderStepBytes)));
+        }
+        return std::as_writable_bytes(std::span(header_)).subspan(have_bytes_);
+      case Phase::kTensors:
+        return writer_->fill().buffer();
+      case Phase::kEnd:
+        break;
+    }
+    return Error(ErrorCode::kCorrupt, "the file goes on after the last tensor");
+  }
+
+  Result<void> take(std::size_t size) {
+    if (phase_ == Phase::kTensors) {
+      writer_->fill().filled(size);
+      if (writer_->fill().left_bytes() > 0) return core_->touch(epoch_);
+      WEFT_TRY_VOID(writer_->settle(std::nullopt));
+      ++block_;
+      return next_block();
+    }
+    have_bytes_ += size;
+    WEFT_TRY_VOID(core_->touch(epoch_));
+    if (phase_ == Phase::kPrefix && have_bytes_ == prefix_.size()) {
+      WEFT_TRY(header_bytes_, parse_safetensors_prefix(prefix_));
+      phase_ = Phase::kHeader;
+      have_bytes_ = 0;
+    } else if (phase_ == Phase::kHeader && have_bytes_ == header_bytes_) {
+      return begin_tensors();
+    }
+    return {};
+  }
+
+  // The header is read: the last chance to refuse before the first byte is written.
+  Result<void> begin_tensors() {
+    WEFT_TRY(const SafetensorsHeader header, parse_safetensors_header(header_));
+    const std::uint64_t file_bytes = kSafetensorsPrefixBytes + header_bytes_ + header.data_bytes;
+    if (length_bytes_ && *length_bytes_ != file_bytes) {
+      return Error(ErrorCode::kCorrupt, fmt::format("the body has {} bytes, its header says {}",
+                                                    *length_bytes_, file_bytes));
+    }
+    std::vector<TensorSpec> specs;
+    for (const SafetensorsEntry& entry : header.tensors) specs.push_back(entry.spec);
+    WEFT_TRY(upload_, core_->plan_body(epoch_, specs));
+    header_ = std::string();
+    phase_ = Phase::kTensors;
+    return next_block();
+  }
+
+  Result<void> next_block() {
+    writer_ = nullptr;
+    while (tensor_ < upload_->sizes_bytes.size() && block_ == block_count(upload_->sizes_bytes[tensor_])) {
+      ++tensor_;
+      block_ = 0;
+    }
+    if (tensor_ == upload_->sizes_bytes.size()) {
+      phase_ = Phase::kEnd;
+      return {};
+    }
+    bounce_.resize(kBounceBytes);
+    WEFT_TRY(writer_, core_->claim(upload_, tensor_, block_, bounce_));
+    return {};
+  }
+
+  std::string expected_text() const {
+    if (phase_ != Phase::kTensors) return "its header is not complete";
+    return fmt::format("the data of {} is not complete", upload_->plan.tensors[tensor_].spec.name);
+  }
+
+  void fail(const Error& error) {
+    writer_ = nullptr;
+    core_->fail(epoch_, error);
+  }
+
+  std::shared_ptr<Core> core_;
+  std::string owner_;
+  Epoch epoch_;
+  std::optional<std::uint64_t> length_bytes_;
+  std::function<void(Result<void>)> staged_;
+  bool finished_ = false;
+
+  Phase phase_ = Phase::kPrefix;
+  std::array<std::byte, kSafetensorsPrefixBytes> prefix_{};
+  std::uint64_t header_bytes_ = 0;
+  std::string header_;
+  std::size_t have_bytes_ = 0;  // of the prefix or the header
+  std::shared_ptr<Upload> upload_;
+  std::uint64_t tensor_ = 0, block_ = 0;
+  std::vector<std::byte> bounce_;
+  std::unique_ptr<BlockWriter> writer_;
+};
+
+class BlocksSink final : public http::BodySink {
+ public:
+  BlocksSink(std::shared_ptr<Core> core, std::shared_ptr<Upload> upload,
+             std::function<void(Result<BlockCounts>)> done)
+      : core_(std::move(core)), upload_(std::move(upload)), done_(std::move(done)) {}
+
+  Result<std::span<std::byte>> buffer() override {
+    if (writer_) return writer_->fill().buffer();
+    return std::span(head_).subspan(have_bytes_);
+  }
+
+  Result<void> filled(std::size_t size) override {
+    if (writer_) {
+      writer_->fill().filled(size);
+      if (writer_->fill().left_bytes() == 0) return end_block();
+      return core_->touch(upload_->epoch);
+    }
+    have_bytes_ += size;
+    return have_bytes_ < head_.size() ? Result<void>() : begin_block();
+  }
+
+  void finish() override {
+    if (writer_ || have_bytes_ != 0) {
+      return done_(Error(ErrorCode::kCorrupt, "the body ends in the middle of a block"));
+    }
+    done_(counts_);
+  }
+
+  // The block in flight is lost, and nothing else.
+  void abort(const Error&) override { writer_ = nullptr; }
+
+ private:
+  Result<void> begin_block() {
+    have_bytes_ = 0;
+    WEFT_TRY(frame_, parse_block_frame(head_));
+    bounce_.resize(kBounceBytes);
+    WEFT_TRY(auto writer, core_->claim(upload_, frame_.tensor, frame_.block, bounce_));
+    const std::uint64_t length = writer->fill().left_bytes();
+    if (frame_.length_bytes != length) {
+      return Error(ErrorCode::kInvalidArgument,
+                   fmt::format("{}, block {}: the frame says {} bytes, the block has {}",
+                               upload_->plan.tensors[frame_.tensor].spec.name, frame_.block,
+                               frame_.length_bytes, length));
+    }
+    writer_ = std::move(writer);
+    return {};
+  }
+
+  Result<void> end_block() {
+    const auto writer = std::move(writer_);
+    WEFT_TRY_VOID(writer->settle(frame_.digest));
+    const bool is_mine = writer->found() == BlockLedger::Claim::kYours;
+    const bool is_busy = writer->found() == BlockLedger::Claim::kFilling;
+    ++(is_mine ? counts_.verified : is_busy ? counts_.busy : counts_.repeated);
+    return {};
+  }
+
+  std::shared_ptr<Core> core_;
+  std::shared_ptr<Upload> upload_;
+  std::function<void(Result<BlockCounts>)> done_;
+  std::array<std::byte, kBlockFrameBytes> head_{};
+  std::size_t have_bytes_ = 0;  // of head_
+  BlockFrame frame_;
+  std::vector<std::byte> bounce_;
+  std::unique_ptr<BlockWriter> writer_;
+  BlockCounts counts_;
+};
+
+}  // namespace
+
+std::unique_ptr<http::BodySink> make_file_sink(std::shared_ptr<Core> core, std::string owner, Epoch epoch,
+                                               std::optional<std::uint64_t> length_bytes,
+                                               std::function<void(Result<void>)> staged) {
+  return std::make_unique<FileSink>(std::move(core), std::move(owner), epoch, length_bytes,
+                                    std::move(staged));
+}
+
+std::unique_ptr<http::BodySink> make_blocks_sink(std::shared_ptr<Core> core,
+                                                 std::shared_ptr<Upload> upload,
+                                                 std::function<void(Result<BlockCounts>)> done) {
+  return std::make_unique<BlocksSink>(std::move(core), std::move(upload), std::move(done));
+}
+
+}  // namespace weft::internal
