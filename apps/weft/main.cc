@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+#include <string>
 
 #include "commands.h"
 
@@ -6,6 +7,9 @@ int main(int argc, char** argv) {
   CLI::App app{"weft: new weights for inference engines, over plain HTTP"};
   app.require_subcommand(1);
   app.set_version_flag("--version", WEFT_VERSION);
+  app.failure_message([](const CLI::App*, const CLI::Error& error) {
+    return std::string("weft: ") + error.what() + " (--help lists the flags)\n";
+  });
   weft::Run run;
   weft::add_serve_command(app, run);
   weft::add_push_command(app, run);

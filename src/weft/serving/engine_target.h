@@ -13,9 +13,10 @@ class EngineTarget : public WeightTarget {
 
   void commit(std::shared_ptr<const WeightSet> weights, VersionName version,
               std::function<void(Committed)> done) override {
-    engine_.swap_weights(std::move(weights), std::move(version), [done = std::move(done)](SwapReport report) {
-      done({std::move(report.retired), report.stall_us});
-    });
+    engine_.swap_weights(std::move(weights), std::move(version),
+                         [done = std::move(done)](SwapReport report) {
+                           done({std::move(report.retired), report.stall_us});
+                         });
   }
   void rename(VersionName version) override { engine_.rename_version(std::move(version)); }
   VersionName current() const override { return *engine_.version(); }

@@ -1,7 +1,5 @@
 #include "weft/serving/generation_service.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -10,6 +8,8 @@
 #include <utility>
 #include <variant>
 #include <vector>
+
+#include <fmt/core.h>
 
 #include "weft/base/guarded.h"
 #include "weft/serving/api_error.h"
@@ -28,7 +28,8 @@ std::string new_request_id() {
 }
 
 std::int64_t unix_seconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
       .count();
 }
 
@@ -71,7 +72,8 @@ class GenerationService::Registry {
 // One request on its way. The engine's sinks keep it alive until its sequences have ended.
 class GenerationService::Run : public std::enable_shared_from_this<Run> {
  public:
-  Run(const GenerationService& service, GenerationRequest request, std::shared_ptr<http::Exchange> exchange)
+  Run(const GenerationService& service, GenerationRequest request,
+      std::shared_ptr<http::Exchange> exchange)
       : engine_(service.engine_),
         model_(service.model_),
         render_(service.render_),
@@ -81,7 +83,8 @@ class GenerationService::Run : public std::enable_shared_from_this<Run> {
         head_{std::string(id_prefix(request_.api)) + base_id_, unix_seconds()},
         exchange_(std::move(exchange)) {
     for (const Prompt& prompt : request_.prompts) {
-      for (std::uint32_t i = 0; i < request_.n; ++i) outputs_.emplace_back(request_, prompt, model_);
+      for (std::uint32_t i = 0; i < request_.n; ++i)
+        outputs_.emplace_back(request_, prompt, model_);
     }
     cursors_.resize(outputs_.size());
   }
@@ -138,7 +141,8 @@ class GenerationService::Run : public std::enable_shared_from_this<Run> {
 
 class GenerationService::Sink : public SequenceSink {
  public:
-  Sink(std::shared_ptr<Run> run, std::size_t sequence) : run_(std::move(run)), sequence_(sequence) {}
+  Sink(std::shared_ptr<Run> run, std::size_t sequence)
+      : run_(std::move(run)), sequence_(sequence) {}
   void on_prompt(std::vector<ScoredToken> prompt, std::shared_ptr<const VersionName>) override {
     run_->push(sequence_, std::move(prompt));
   }
@@ -155,7 +159,8 @@ Result<void> GenerationService::Run::start() {
   state_.with([&](State& state) { state.unfinished = outputs_.size(); });
   for (std::size_t sequence = 0; sequence < outputs_.size(); ++sequence) {
     SequenceRequest next = {outputs_[sequence].prompt().ids, request_.sampling,
-                            std::make_shared<Sink>(shared_from_this(), sequence), request_.cache_salt};
+                            std::make_shared<Sink>(shared_from_this(), sequence),
+                            request_.cache_salt};
     if (next.sampling.seed) *next.sampling.seed += sequence % request_.n;
     auto id = engine_.submit(std::move(next));
     if (!id) {
@@ -252,7 +257,8 @@ GenerationService::~GenerationService() = default;
 
 void GenerationService::run(GenerationRequest request, std::shared_ptr<http::Exchange> exchange) {
   const auto run = std::make_shared<Run>(*this, std::move(request), exchange);
-  if (auto started = run->start(); !started) return exchange->respond(api_error_response(started.error()));
+  if (auto started = run->start(); !started)
+    return exchange->respond(api_error_response(started.error()));
   registry_->add(run);
   exchange->on_close([weak = std::weak_ptr(run)] {
     if (const auto gone = weak.lock()) gone->drop();
@@ -266,6 +272,8 @@ void GenerationService::abort(std::span<const std::string> ids) {
   }
 }
 
-std::size_t GenerationService::active() const { return registry_->size(); }
+std::size_t GenerationService::active() const {
+  return registry_->size();
+}
 
 }  // namespace weft

@@ -1,8 +1,9 @@
 #pragma once
-// GenerationService: runs generation requests on the engine and answers them, whole or as a stream. Thread-safe.
+// GenerationService: runs generation requests on the engine and answers them, whole or as a stream.
+// Thread-safe.
 //
-// Threads: run() is called on an I/O thread; the engine's events are only put aside on its thread; everything
-// that costs time (decoding, stop strings, JSON) happens on the render thread.
+// Threads: run() is called on an I/O thread; the engine's events are only put aside on its thread;
+// everything that costs time (decoding, stop strings, JSON) happens on the render thread.
 
 #include <cstddef>
 #include <memory>
@@ -25,8 +26,8 @@ class GenerationService {
 
   // Answers through `exchange`, now or later. A client that goes away ends its sequences.
   void run(GenerationRequest request, std::shared_ptr<http::Exchange> exchange);
-  // Ends the requests with these ids (of the answer, with or without its prefix); without any, all. They are
-  // answered with what they have and the finish reason "abort".
+  // Ends the requests with these ids (of the answer, with or without its prefix); without any, all.
+  // They are answered with what they have and the finish reason "abort".
   void abort(std::span<const std::string> ids);
   // Requests that are being answered.
   std::size_t active() const;

@@ -1,9 +1,9 @@
 #include "weft/serving/metrics.h"
 
-#include <fmt/core.h>
-
 #include <iterator>
 #include <string_view>
+
+#include <fmt/core.h>
 
 namespace weft {
 namespace {
@@ -50,18 +50,20 @@ class Page {
 
 }  // namespace
 
-std::string render_metrics(const ServedModel& model, const EngineStats& stats, const VersionName& version,
-                           bool paused) {
+std::string render_metrics(const ServedModel& model, const EngineStats& stats,
+                           const VersionName& version, bool paused) {
   Page page(model.name);
   page.gauge("vllm:num_requests_running", "Sequences in the running batch.", stats.running);
   page.gauge("vllm:num_requests_waiting", "Sequences waiting to run.", stats.waiting);
-  page.gauge("vllm:kv_cache_usage_perc", "Share of the KV cache in use, 0 to 1.", stats.kv_cache_usage);
+  page.gauge("vllm:kv_cache_usage_perc", "Share of the KV cache in use, 0 to 1.",
+             stats.kv_cache_usage);
   page.counter("vllm:num_preemptions_total", "Preemptions.", stats.preemptions);
   page.counter("vllm:prompt_tokens_total", "Prompt tokens computed.", stats.prompt_tokens);
   page.counter("vllm:generation_tokens_total", "Tokens generated.", stats.generation_tokens);
   page.head("vllm:request_success_total", "counter", "Sequences that ended, by reason.");
   const auto ended = [&](std::string_view reason, std::uint64_t count) {
-    page.sample("vllm:request_success_total", count, fmt::format(",finished_reason=\"{}\"", reason));
+    page.sample("vllm:request_success_total", count,
+                fmt::format(",finished_reason=\"{}\"", reason));
   };
   ended("stop", stats.finished_stop);
   ended("length", stats.finished_length);

@@ -1,5 +1,6 @@
 #pragma once
-// What GET /metrics says, in Prometheus' text format, under vLLM's names so that its dashboards work. Pure.
+// What GET /metrics says, in Prometheus' text format, under vLLM's names so that its dashboards
+// work. Pure.
 
 #include <cstddef>
 #include <string>
@@ -9,7 +10,7 @@
 
 namespace weft {
 
-std::string render_metrics(const ServedModel& model, const EngineStats& stats, const VersionName& version,
-                           bool paused);
+std::string render_metrics(const ServedModel& model, const EngineStats& stats,
+                           const VersionName& version, bool paused);
 
 }  // namespace weft

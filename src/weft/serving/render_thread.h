@@ -1,6 +1,7 @@
 #pragma once
-// RenderThread: the thread `weft-render`, which turns what the engine says into text and JSON, so that neither
-// the engine nor an I/O thread spends its time on that. Jobs run in the order in which they were posted.
+// RenderThread: the thread `weft-render`, which turns what the engine says into text and JSON, so
+// that neither the engine nor an I/O thread spends its time on that. Jobs run in the order in which
+// they were posted.
 
 #include <condition_variable>
 #include <functional>

@@ -1,0 +1,32 @@
+#pragma once
+// `weft serve`: a model folder, an engine, a weight receiver and an HTTP server, wired together.
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "weft/engine/engine.h"
+#include "weft/tensor/dtype.h"
+
+namespace weft {
+
+struct ServeOptions {
+  std::filesystem::path model;  // a Hugging Face folder
+  std::string host = "127.0.0.1";
+  std::uint16_t port = 8000;  // 0: any free one
+  EngineOptions engine;
+  std::optional<DType> dtype;     // nothing: as stored
+  std::string served_model_name;  // "": the folder's name
+  std::optional<std::filesystem::path>
+      allow_path;  // where {"path"} updates may read; nothing: nowhere
+  std::string weft_version;
+};
+
+// Serves until SIGINT or SIGTERM; returns the process's exit status: 130, 143, or that of the
+// error, which is then one line on standard error. "listening on http://HOST:PORT" there says that
+// it is ready. Must be called before other threads are started (they would take the signals).
+// Blocks.
+int blocking_serve(const ServeOptions& options);
+
+}  // namespace weft
