@@ -19,34 +19,34 @@ namespace weft {
 struct SamplingParams {
   double temperature = 1.0;  // 0: greedy
   double top_p = 1.0;
-  std::int64_t top_k = 0;    // 0 or -1: all
+  std::int64_t top_k = 0;  // 0 or -1: all
   double min_p = 0.0;
   double presence_penalty = 0.0;
   double frequency_penalty = 0.0;
   double repetition_penalty = 1.0;
-  std::optional<std::uint64_t> seed;  // nothing: one is drawn
+  std::optional<std::uint64_t> seed = {};  // nothing: one is drawn
   std::uint64_t max_tokens = 16;
   std::uint64_t min_tokens = 0;
   bool ignore_eos = false;
-  std::vector<std::uint32_t> stop_token_ids;
-  std::vector<std::pair<std::uint32_t, float>> logit_bias;
-  std::vector<std::uint32_t> allowed_token_ids;  // empty: all
+  std::vector<std::uint32_t> stop_token_ids = {};
+  std::vector<std::pair<std::uint32_t, float>> logit_bias = {};
+  std::vector<std::uint32_t> allowed_token_ids = {};  // empty: all
   // Nothing: none. k: the sampled token's log-probability, and the k likeliest.
-  std::optional<std::uint32_t> logprobs;
+  std::optional<std::uint32_t> logprobs = {};
   // Likewise for every prompt token but the first.
-  std::optional<std::uint32_t> prompt_logprobs;
+  std::optional<std::uint32_t> prompt_logprobs = {};
 };
 
 struct TokenLogprob {
   std::uint32_t token = 0;
-  float logprob = 0;        // natural log of softmax(logits), before temperature and filters
-  std::uint32_t rank = 0;   // 1: the likeliest
+  float logprob = 0;       // natural log of softmax(logits), before temperature and filters
+  std::uint32_t rank = 0;  // 1: the likeliest
 };
 
 // One token and what was asked about it.
 struct ScoredToken {
-  TokenLogprob chosen;                // logprob and rank are set when logprobs were asked for
-  std::vector<TokenLogprob> top;      // the k likeliest, likeliest first
+  TokenLogprob chosen;            // logprob and rank are set when logprobs were asked for
+  std::vector<TokenLogprob> top;  // the k likeliest, likeliest first
 };
 
 enum class FinishReason { kStop, kLength, kAbort, kError };
@@ -59,15 +59,16 @@ struct TokenEvent {
 };
 struct FinishEvent {
   FinishReason reason = FinishReason::kStop;
-  std::optional<std::uint32_t> stop_token;  // the stop_token_ids entry or end token that ended it
-  std::optional<Error> error;               // with kError
-  std::uint64_t cached_tokens = 0;          // prompt tokens whose keys and values were not computed again
+  std::optional<std::uint32_t> stop_token =
+      {};                           // the stop_token_ids entry or end token that ended it
+  std::optional<Error> error = {};  // with kError
+  std::uint64_t cached_tokens = 0;  // prompt tokens whose keys and values were not computed again
 };
 class SequenceSink {
  public:
   virtual ~SequenceSink() = default;
-  // Once, before the first token, if prompt_logprobs were asked for: one entry for each prompt token, the
-  // first without a log-probability.
+  // Once, before the first token, if prompt_logprobs were asked for: one entry for each prompt
+  // token, the first without a log-probability.
   virtual void on_prompt(std::vector<ScoredToken> prompt,
                          std::shared_ptr<const VersionName> version) = 0;
   virtual void on_token(TokenEvent event) = 0;

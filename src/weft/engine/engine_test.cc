@@ -1,0 +1,413 @@
+#include "weft/engine/engine.h"
+
+#include <algorithm>
+#include <cstring>
+#include <future>
+#include <limits>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "weft/engine/tiny_model.h"
+
+namespace weft {
+namespace {
+
+using testing::RecordingSink;
+using testing::tiny_config;
+using testing::tiny_weights;
+
+VersionName named(std::string label) {
+  return {.id = "blake3:" + label, .label = label};
+}
+
+std::unique_ptr<Engine> make_engine(EngineOptions options = {.threads = 2},
+                                    const ModelConfig& config = tiny_config(),
+                                    std::uint64_t seed = 1) {
+  auto weights = tiny_weights(config, DType::kBF16, seed);
+  return Engine::create(config, options, std::move(weights), named("one")).value();
+}
+
+struct Submitted {
+  SequenceId id;
+  std::shared_ptr<RecordingSink> sink;
+};
+Submitted submit(Engine& engine, std::vector<std::uint32_t> prompt, SamplingParams sampling) {
+  auto sink = std::make_shared<RecordingSink>();
+  auto id = engine.submit({std::move(prompt), std::move(sampling), sink, ""});
+  return {id.value(), std::move(sink)};
+}
+
+SamplingParams greedy(std::uint64_t max_tokens) {
+  SamplingParams params;
+  params.temperature = 0;
+  params.max_tokens = max_tokens;
+  params.ignore_eos = true;
+  return params;
+}
+
+void blocking_pause(Engine& engine, PauseMode mode, bool clear_cache = false) {
+  std::promise<void> done;
+  engine.pause(mode, clear_cache, [&] { done.set_value(); });
+  done.get_future().get();
+}
+
+SwapReport blocking_swap(Engine& engine, std::shared_ptr<const WeightSet> weights,
+                         std::string label) {
+  std::promise<SwapReport> done;
+  engine.swap_weights(std::move(weights), named(std::move(label)),
+                      [&](SwapReport report) { done.set_value(std::move(report)); });
+  return done.get_future().get();
+}
+
+TEST(Engine, EndsByLengthAndTellsEachTokenOnce) {
+  const auto engine = make_engine();
+  const auto sequence = submit(*engine, {1, 2, 3}, greedy(20));
+
+  EXPECT_EQ(sequence.sink->blocking_finish().reason, FinishReason::kLength);
+  EXPECT_EQ(sequence.sink->tokens().size(), 20u);
+  EXPECT_EQ(sequence.sink->finish_count(), 1u);
+  EXPECT_EQ(sequence.sink->events()[0].version->label, "one");
+}
+
+TEST(Engine, EndsByAnEndTokenAndByAStopToken) {
+  auto config = tiny_config();
+  const auto probe_engine = make_engine({.threads = 1}, config);
+  const auto probe = submit(*probe_engine, {5}, greedy(4));
+  probe.sink->blocking_finish();
+  const std::uint32_t first = probe.sink->tokens().at(0);
+  config.eos_token_ids = {first};
+  const auto engine = make_engine({.threads = 1}, config);
+
+  SamplingParams params = greedy(4);
+  params.stop_token_ids = {first};
+  const auto stopped = submit(*engine, {5}, params);
+  EXPECT_EQ(stopped.sink->blocking_finish().stop_token, first);
+  EXPECT_EQ(stopped.sink->tokens(), std::vector{first});
+
+  params = greedy(4);
+  params.ignore_eos = false;
+  const auto ended = submit(*engine, {5}, params);
+  EXPECT_EQ(ended.sink->blocking_finish().reason, FinishReason::kStop);
+  EXPECT_EQ(ended.sink->tokens(), std::vector{first});
+}
+
+TEST(Engine, GivesNoTokenWhenNoneIsAskedForButScoresThePrompt) {
+  const auto engine = make_engine();
+  SamplingParams params = greedy(0);
+  params.prompt_logprobs = 3;
+  const auto sequence = submit(*engine, {4, 5, 6}, params);
+
+  EXPECT_EQ(sequence.sink->blocking_finish().reason, FinishReason::kLength);
+  EXPECT_TRUE(sequence.sink->tokens().empty());
+  const auto prompt = sequence.sink->prompt();
+  ASSERT_EQ(prompt.size(), 3u);
+  EXPECT_EQ(prompt[0].chosen.token, 4u);
+  EXPECT_EQ(prompt[0].chosen.rank, 0u);
+  EXPECT_EQ(prompt[2].chosen.token, 6u);
+  EXPECT_LT(prompt[2].chosen.logprob, 0.0f);
+  EXPECT_EQ(prompt[2].top.size(), 3u);
+}
+
+TEST(Engine, RefusesWhatItCannotServe) {
+  const auto engine = make_engine({.threads = 1, .max_model_len = 32});
+  const auto refusal = [&](std::vector<std::uint32_t> prompt, SamplingParams params) {
+    auto sink = std::make_shared<RecordingSink>();
+    auto result = engine->submit({std::move(prompt), std::move(params), sink, ""});
+    EXPECT_EQ(sink->finish_count(), 0u);
+    return result.error().code();
+  };
+  EXPECT_EQ(refusal({}, {}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(refusal({64}, {}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(refusal(std::vector<std::uint32_t>(33, 1), {}), ErrorCode::kInvalidArgument);
+  SamplingParams params;
+  params.stop_token_ids = {64};
+  EXPECT_EQ(refusal({1}, params), ErrorCode::kInvalidArgument);
+  params = {};
+  params.logit_bias = {{64, 1.0f}};
+  EXPECT_EQ(refusal({1}, params), ErrorCode::kInvalidArgument);
+  params = {};
+  params.allowed_token_ids = {1, 4'000'000'000};
+  EXPECT_EQ(refusal({1}, params), ErrorCode::kInvalidArgument);
+}
+
+TEST(Engine, IsOverloadedPastTheQueue) {
+  const auto engine = make_engine({.threads = 1, .max_queued = 2});
+  blocking_pause(*engine, PauseMode::kKeep);
+  submit(*engine, {1}, greedy(1));
+  submit(*engine, {1}, greedy(1));
+  auto sink = std::make_shared<RecordingSink>();
+  EXPECT_EQ(engine->submit({{1}, greedy(1), sink, ""}).error().code(), ErrorCode::kOverloaded);
+}
+
+TEST(Engine, RefusesACacheThatCannotHoldOneSequence) {
+  const auto config = tiny_config();
+  const auto weights = tiny_weights(config, DType::kF32, 1);
+  const auto engine = Engine::create(
+      config, {.threads = 1, .max_model_len = 256, .kv_cache_bytes = 4096}, weights, named("one"));
+  EXPECT_EQ(engine.error().code(), ErrorCode::kOverloaded);
+}
+
+TEST(Engine, CancelEndsASequenceAndFreesItsPages) {
+  const auto engine = make_engine({.threads = 1});
+  const auto sequence = submit(*engine, {1}, greedy(250));
+  sequence.sink->blocking_tokens(1);
+  engine->cancel(sequence.id);
+  engine->cancel(sequence.id);
+  engine->cancel(12345);
+
+  EXPECT_EQ(sequence.sink->blocking_finish().reason, FinishReason::kAbort);
+  blocking_pause(*engine, PauseMode::kKeep);
+  blocking_pause(*engine, PauseMode::kKeep);
+  EXPECT_EQ(engine->stats().running, 0u);
+  EXPECT_EQ(engine->stats().kv_cache_usage, 0.0);
+  EXPECT_EQ(sequence.sink->finish_count(), 1u);
+}
+
+TEST(Engine, DestructionAbortsWhatRuns) {
+  auto engine = make_engine();
+  const auto running = submit(*engine, {1}, greedy(250));
+  const auto waiting = submit(*engine, {1}, greedy(250));
+  engine.reset();
+  EXPECT_EQ(running.sink->finish_count(), 1u);
+  EXPECT_EQ(waiting.sink->finish_count(), 1u);
+}
+
+TEST(Engine, PauseAbortEndsAllBeforeItIsDone) {
+  const auto engine = make_engine();
+  const auto sequence = submit(*engine, {1}, greedy(250));
+  blocking_pause(*engine, PauseMode::kAbort);
+  EXPECT_EQ(sequence.sink->finish_count(), 1u);
+  EXPECT_TRUE(engine->is_paused());
+
+  const auto held = submit(*engine, {1}, greedy(2));
+  EXPECT_EQ(held.sink->finish_count(), 0u);
+  engine->resume();
+  EXPECT_EQ(held.sink->blocking_finish().reason, FinishReason::kLength);
+  EXPECT_FALSE(engine->is_paused());
+}
+
+TEST(Engine, PauseWaitLetsRunningOnesEndAndHoldsNewOnes) {
+  const auto engine = make_engine();
+  const auto running = submit(*engine, {1}, greedy(60));
+  running.sink->blocking_tokens(1);
+  std::promise<void> done;
+  engine->pause(PauseMode::kWait, false, [&] { done.set_value(); });
+  const auto held = submit(*engine, {1}, greedy(2));
+  done.get_future().get();
+
+  EXPECT_EQ(running.sink->tokens().size(), 60u);
+  EXPECT_EQ(held.sink->tokens().size(), 0u);
+  engine->resume();
+  held.sink->blocking_finish();
+}
+
+TEST(Engine, PauseKeepFreezesAndGoesOnWithTheSameText) {
+  const auto engine = make_engine();
+  const auto whole = submit(*engine, {7, 8}, greedy(100));
+  whole.sink->blocking_finish();
+  for (const bool clear_cache : {false, true}) {
+    const auto sequence = submit(*engine, {7, 8}, greedy(100));
+    sequence.sink->blocking_tokens(5);
+    blocking_pause(*engine, PauseMode::kKeep, clear_cache);
+    const std::size_t frozen = sequence.sink->tokens().size();
+    blocking_pause(*engine, PauseMode::kKeep, clear_cache);
+    EXPECT_EQ(sequence.sink->tokens().size(), frozen);
+    engine->resume();
+    engine->resume();
+
+    sequence.sink->blocking_finish();
+    EXPECT_EQ(sequence.sink->tokens(), whole.sink->tokens());
+  }
+}
+
+TEST(Engine, SwapsWeightsBetweenTwoTokens) {
+  const auto config = tiny_config();
+  const auto old_weights = tiny_weights(config, DType::kBF16, 1);
+  const auto new_weights = tiny_weights(config, DType::kBF16, 2);
+  const auto engine = Engine::create(config, {.threads = 2}, old_weights, named("one")).value();
+  const auto sequence = submit(*engine, {1, 2}, greedy(200));
+  sequence.sink->blocking_tokens(3);
+
+  const SwapReport report = blocking_swap(*engine, new_weights, "two");
+
+  EXPECT_EQ(report.retired, old_weights);
+  EXPECT_EQ(engine->version()->label, "two");
+  sequence.sink->blocking_finish();
+  const auto events = sequence.sink->events();
+  EXPECT_EQ(events.front().version->label, "one");
+  EXPECT_TRUE(std::ranges::is_sorted(
+      events, {}, [](const TokenEvent& event) { return event.version->label == "two"; }));
+
+  // From then on all is as in an engine that began with them.
+  const auto after = submit(*engine, {9}, greedy(30));
+  const auto fresh_engine = make_engine({.threads = 2}, config, 2);
+  const auto fresh = submit(*fresh_engine, {9}, greedy(30));
+  after.sink->blocking_finish();
+  fresh.sink->blocking_finish();
+  EXPECT_EQ(after.sink->tokens(), fresh.sink->tokens());
+  EXPECT_EQ(after.sink->events().at(0).version->label, "two");
+}
+
+TEST(Engine, RenamesTheVersionAlone) {
+  const auto engine = make_engine();
+  engine->rename_version(named("other"));
+  const auto sequence = submit(*engine, {1}, greedy(1));
+  sequence.sink->blocking_finish();
+  EXPECT_EQ(sequence.sink->events().at(0).version->label, "other");
+}
+
+TEST(Engine, LogitsThatAreNanEndThatSequenceAlone) {
+  const auto config = tiny_config();
+  auto weights = tiny_weights(config, DType::kF32, 1);
+  const auto index = weights->layout().try_find("model.embed_tokens.weight").value();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  std::memcpy(weights->tensor(index).data() + 9 * config.hidden_size * sizeof(float), &nan,
+              sizeof(nan));
+  const auto engine = Engine::create(config, {.threads = 2}, weights, named("one")).value();
+  blocking_pause(*engine, PauseMode::kKeep);
+  SamplingParams params = greedy(10);
+  params.logit_bias = {{9, -100.0f}};  // the neighbours stay away from the bad token
+  const auto good = submit(*engine, {1, 2}, params);
+  const auto bad = submit(*engine, {9, 2}, params);
+  const auto also_good = submit(*engine, {3}, params);
+  engine->resume();
+
+  const FinishEvent failed = bad.sink->blocking_finish();
+  EXPECT_EQ(failed.reason, FinishReason::kError);
+  EXPECT_TRUE(failed.error.has_value());
+  EXPECT_EQ(good.sink->blocking_finish().reason, FinishReason::kLength);
+  EXPECT_EQ(also_good.sink->blocking_finish().reason, FinishReason::kLength);
+}
+
+TEST(Engine, ManyShortSequencesAtOnceAllEnd) {
+  const auto engine = make_engine();
+  std::vector<Submitted> all;
+  for (std::uint32_t i = 0; i < 1024; ++i) {
+    SamplingParams params = greedy(8);
+    params.temperature = 1;
+    all.push_back(submit(*engine, {i % 64, 1, 2}, params));
+  }
+  for (const Submitted& sequence : all) {
+    sequence.sink->blocking_finish();
+    EXPECT_EQ(sequence.sink->tokens().size(), 8u);
+  }
+}
+
+// ---- The deterministic mode ----
+
+struct Outcome {
+  std::vector<std::uint32_t> tokens;
+  std::vector<float> logprobs;
+
+  bool operator==(const Outcome&) const = default;
+};
+
+Outcome outcome_of(const RecordingSink& sink) {
+  Outcome outcome;
+  for (const TokenEvent& event : sink.events()) {
+    outcome.tokens.push_back(event.token);
+    outcome.logprobs.push_back(event.scored.chosen.logprob);
+  }
+  return outcome;
+}
+
+struct Job {
+  std::vector<std::uint32_t> prompt;
+  SamplingParams params;
+};
+
+std::vector<Job> random_jobs(std::mt19937_64& random, std::size_t count) {
+  const auto uniform = [&](std::uint32_t low, std::uint32_t high) {
+    return std::uniform_int_distribution<std::uint32_t>(low, high)(random);
+  };
+  std::vector<Job> jobs(count);
+  for (Job& job : jobs) {
+    job.prompt.resize(uniform(1, 70));
+    for (std::uint32_t& token : job.prompt) token = uniform(0, 63);
+    job.params.max_tokens = uniform(1, 40);
+    job.params.seed = random();
+    job.params.ignore_eos = true;
+    job.params.logprobs = 0;
+    if (uniform(0, 2) == 0) job.params.temperature = 0;
+    if (uniform(0, 2) == 0) job.params.top_p = 0.8;
+    if (uniform(0, 2) == 0) job.params.repetition_penalty = 1.2;
+  }
+  return jobs;
+}
+
+// Rescores prompt and output as one prompt and compares the output's log-probabilities bit for bit.
+void expect_rescored_equal(Engine& engine, const Job& job, const Outcome& outcome) {
+  std::vector<std::uint32_t> all = job.prompt;
+  all.insert(all.end(), outcome.tokens.begin(), outcome.tokens.end());
+  SamplingParams params = greedy(0);
+  params.prompt_logprobs = 0;
+  const auto sequence = submit(engine, all, params);
+  sequence.sink->blocking_finish();
+  const auto prompt = sequence.sink->prompt();
+  for (std::size_t i = 0; i < outcome.logprobs.size(); ++i) {
+    ASSERT_EQ(prompt[job.prompt.size() + i].chosen.logprob, outcome.logprobs[i]) << "token " << i;
+  }
+}
+
+TEST(EngineDeterministic, NothingButTheRequestDecidesAResult) {
+  const auto config = tiny_config();
+  std::mt19937_64 random(5);
+  const std::vector<Job> jobs = random_jobs(random, 24);
+  std::vector<Outcome> alone;
+  {
+    const auto engine = make_engine({.threads = 1, .deterministic = true}, config);
+    for (const Job& job : jobs) {
+      const auto sequence = submit(*engine, job.prompt, job.params);
+      sequence.sink->blocking_finish();
+      alone.push_back(outcome_of(*sequence.sink));
+      expect_rescored_equal(*engine, job, alone.back());
+    }
+  }
+  const std::uint64_t page_bytes = 16 * 2 * 2 * 2 * 16 * sizeof(float);
+  for (int round = 0; round < 6; ++round) {
+    SCOPED_TRACE(round);
+    // Chunks of odd sizes, one to three threads, and, every second time, pages for two sequences
+    // only.
+    EngineOptions options{.threads = 1u + static_cast<unsigned>(round) % 3,
+                          .max_num_seqs = 3u + random() % 20,
+                          .max_num_batched_tokens = 7u + random() % 90,
+                          .page_tokens = round % 2 == 0 ? 16u : 32u,
+                          .deterministic = true};
+    options.max_model_len = 128;
+    if (round % 2 == 0) options.kv_cache_bytes = 14 * page_bytes;
+    const auto engine = make_engine(options, config);
+    std::vector<Submitted> submitted;
+    for (const Job& job : jobs) submitted.push_back(submit(*engine, job.prompt, job.params));
+    engine->cancel(submit(*engine, {1, 2, 3}, greedy(50)).id);
+    blocking_pause(*engine, PauseMode::kKeep, round % 3 == 0);
+    engine->resume();
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      submitted[i].sink->blocking_finish();
+      ASSERT_EQ(outcome_of(*submitted[i].sink), alone[i]) << "job " << i;
+    }
+    if (round % 2 == 0) {
+      EXPECT_GT(engine->stats().preemptions, 0u);
+    }
+  }
+}
+
+TEST(EngineDeterministic, RescoringEqualsGenerationInEveryDtypeAndWithAWindow) {
+  auto config = tiny_config();
+  config.sliding_window = 20;
+  config.sliding_layers = {true, false};
+  std::mt19937_64 random(6);
+  for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
+    const auto engine = Engine::create(config, {.threads = 2, .deterministic = true},
+                                       tiny_weights(config, dtype, 3), named("one"))
+                            .value();
+    for (const Job& job : random_jobs(random, 6)) {
+      const auto sequence = submit(*engine, job.prompt, job.params);
+      sequence.sink->blocking_finish();
+      expect_rescored_equal(*engine, job, outcome_of(*sequence.sink));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft

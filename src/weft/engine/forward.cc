@@ -1,0 +1,254 @@
+#include "weft/engine/forward.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "weft/base/check.h"
+#include "weft/kernels/attention.h"
+#include "weft/kernels/convert.h"
+#include "weft/kernels/ops.h"
+
+namespace weft {
+namespace {
+
+// Logits of a large vocabulary are computed and used a few rows at a time: 2,048 rows of 151,936
+// would be 1.2 GB. Not fewer than make a product efficient.
+std::size_t logits_rows_at_once(std::size_t vocab_size, std::size_t max_tokens) {
+  constexpr std::size_t kLogitsBytes = 64u << 20;
+  constexpr std::size_t kLeastRows = 64;
+  const std::size_t fitting = kLogitsBytes / (vocab_size * sizeof(float));
+  return std::min(max_tokens, std::max(kLeastRows, fitting));
+}
+
+}  // namespace
+
+Forward::Forward(const ModelConfig& config, kernels::Summation summation, std::size_t max_tokens,
+                 const KvCache& cache, WorkerPool& pool)
+    : config_(config),
+      summation_(summation),
+      cache_(cache),
+      pool_(pool),
+      rope_(config.rope, config.head_dim),
+      q_size_(config.num_heads * config.head_dim),
+      kv_size_(config.num_kv_heads * config.head_dim),
+      logits_rows_(logits_rows_at_once(config.vocab_size, max_tokens)),
+      scratch_(pool.size()) {
+  const auto floats = [](std::size_t count) {
+    return std::make_unique_for_overwrite<float[]>(count);
+  };
+  hidden_ = floats(max_tokens * config.hidden_size);
+  normed_ = floats(max_tokens * config.hidden_size);
+  projected_ = floats(max_tokens * config.hidden_size);
+  q_ = floats(max_tokens * q_size_);
+  k_ = floats(max_tokens * kv_size_);
+  v_ = floats(max_tokens * kv_size_);
+  gate_ = floats(max_tokens * config.intermediate_size);
+  up_ = floats(max_tokens * config.intermediate_size);
+  cos_ = floats(max_tokens * config.head_dim / 2);
+  sin_ = floats(max_tokens * config.head_dim / 2);
+  logits_ = floats(logits_rows_ * config.vocab_size);
+  for (const std::size_t k :
+       {std::size_t{config.hidden_size}, q_size_, std::size_t{config.intermediate_size}}) {
+    for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
+      packed_floats_ =
+          std::max(packed_floats_,
+                   kernels::packed_floats(
+                       {.rows = max_tokens, .k = k, .dtype = dtype, .summation = summation}));
+    }
+  }
+  packed_ = floats(packed_floats_);
+}
+
+void Forward::run(const ModelWeights& weights, const Batch& batch, LogitsConsumer& consumer) {
+  weights_ = &weights;
+  batch_ = &batch;
+  consumer_ = &consumer;
+  auto job = [this](unsigned worker) { work(worker); };
+  pool_.run(job);
+}
+
+void Forward::work(unsigned worker) {
+  const Range rows = rows_of(worker, batch_->tokens.size());
+  embed(rows);
+  for (std::size_t layer = 0; layer < weights_->layers.size(); ++layer) {
+    norm_rows(rows, weights_->layers[layer].input_norm);
+    attend(worker, layer);
+    add_projected(rows);
+    norm_rows(rows, weights_->layers[layer].post_attention_norm);
+    feed_forward(worker, layer);
+    add_projected(rows);
+  }
+  pool_.barrier();  // the rows wanted may be another worker's
+  compute_logits(worker);
+}
+
+void Forward::attend(unsigned worker, std::size_t layer) {
+  const LayerWeights& weights = weights_->layers[layer];
+  const std::size_t rows = batch_->tokens.size();
+  project(worker, normed_.get(), rows, config_.hidden_size,
+          std::array<Product, 3>{{{weights.q, q_.get(), q_size_},
+                                  {weights.k, k_.get(), kv_size_},
+                                  {weights.v, v_.get(), kv_size_}}});
+  rotate_and_store(rows_of(worker, rows), layer);
+  pool_.barrier();
+  attend_rows(worker, layer);
+  pool_.barrier();
+  project(worker, q_.get(), rows, q_size_,
+          std::array<Product, 1>{{{weights.o, projected_.get(), config_.hidden_size}}});
+}
+
+void Forward::feed_forward(unsigned worker, std::size_t layer) {
+  const LayerWeights& weights = weights_->layers[layer];
+  const std::size_t rows = batch_->tokens.size();
+  const std::size_t inner = config_.intermediate_size;
+  project(
+      worker, normed_.get(), rows, config_.hidden_size,
+      std::array<Product, 2>{{{weights.gate, gate_.get(), inner}, {weights.up, up_.get(), inner}}});
+  const Range mine = rows_of(worker, rows);
+  for (std::size_t r = mine.begin; r < mine.end; ++r) {
+    kernels::silu_mul(row(gate_, r, inner), row(up_, r, inner), row(gate_, r, inner));
+  }
+  project(worker, gate_.get(), rows, inner,
+          std::array<Product, 1>{{{weights.down, projected_.get(), config_.hidden_size}}});
+}
+
+void Forward::compute_logits(unsigned worker) {
+  const std::size_t hidden = config_.hidden_size;
+  const std::size_t total = batch_->logit_rows.size();
+  for (std::size_t first = 0; first < total; first += logits_rows_) {
+    const std::size_t count = std::min(logits_rows_, total - first);
+    const Range mine = rows_of(worker, count);
+    for (std::size_t r = mine.begin; r < mine.end; ++r) {
+      kernels::rms_norm(row(hidden_, batch_->logit_rows[first + r], hidden), weights_->norm,
+                        static_cast<float>(config_.rms_norm_eps), row(normed_, r, hidden));
+    }
+    project(worker, normed_.get(), count, hidden,
+            std::array<Product, 1>{{{weights_->lm_head, logits_.get(), config_.vocab_size}}});
+    for (std::size_t r = worker; r < count; r += pool_.size()) {
+      consumer_->on_logits(worker, first + r, row(logits_, r, config_.vocab_size));
+    }
+    pool_.barrier();
+  }
+}
+
+void Forward::embed(Range rows) {
+  const std::size_t hidden = config_.hidden_size;
+  const kernels::Weights& embedding = weights_->embedding;
+  const std::size_t row_bytes = hidden * dtype_size_bytes(embedding.dtype);
+  const std::size_t half = config_.head_dim / 2;
+  for (std::size_t r = rows.begin; r < rows.end; ++r) {
+    const Batch::Token& token = batch_->tokens[r];
+    kernels::convert_to_f32({embedding.data + token.id * row_bytes, row_bytes}, embedding.dtype,
+                            row(hidden_, r, hidden));
+    rope_.angles(token.position, row(cos_, r, half), row(sin_, r, half));
+  }
+}
+
+void Forward::norm_rows(Range rows, const kernels::Weights& weight) {
+  const std::size_t hidden = config_.hidden_size;
+  for (std::size_t r = rows.begin; r < rows.end; ++r) {
+    kernels::rms_norm(row(hidden_, r, hidden), weight, static_cast<float>(config_.rms_norm_eps),
+                      row(normed_, r, hidden));
+  }
+}
+
+void Forward::add_projected(Range rows) {
+  const std::size_t hidden = config_.hidden_size;
+  for (std::size_t r = rows.begin; r < rows.end; ++r) {
+    kernels::add(row(hidden_, r, hidden), row(projected_, r, hidden));
+  }
+}
+
+void Forward::rotate_and_store(Range rows, std::size_t layer) {
+  const LayerWeights& weights = weights_->layers[layer];
+  const kernels::KvLayer cache = cache_.layer(layer);
+  const std::size_t head_dim = config_.head_dim;
+  const auto norm_heads = [&](std::span<float> heads, const kernels::Weights& weight) {
+    for (std::size_t at = 0; at < heads.size(); at += head_dim) {
+      const auto head = heads.subspan(at, head_dim);
+      kernels::rms_norm(head, weight, static_cast<float>(config_.rms_norm_eps), head);
+    }
+  };
+  for (std::size_t r = rows.begin; r < rows.end; ++r) {
+    const auto queries = row(q_, r, q_size_);
+    const auto keys = row(k_, r, kv_size_);
+    if (config_.qk_norm) {
+      norm_heads(queries, weights.q_norm);
+      norm_heads(keys, weights.k_norm);
+    }
+    const auto cos = row(cos_, r, head_dim / 2);
+    const auto sin = row(sin_, r, head_dim / 2);
+    kernels::rope(queries, cos, sin);
+    kernels::rope(keys, cos, sin);
+    const Batch::Token& token = batch_->tokens[r];
+    const std::size_t page_tokens = cache.layout.page_tokens;
+    kernels::store_kv(cache, token.pages[token.position / page_tokens],
+                      token.position % page_tokens, keys, row(v_, r, kv_size_));
+  }
+}
+
+// Divided by token and group of heads, so that one long sequence keeps all workers busy.
+void Forward::attend_rows(unsigned worker, std::size_t layer) {
+  const kernels::KvLayer cache = cache_.layer(layer);
+  const std::size_t groups = config_.num_kv_heads;
+  const std::size_t group_floats = q_size_ / groups;
+  const float scale = 1 / std::sqrt(static_cast<float>(config_.head_dim));
+  const bool sliding = config_.sliding_window && config_.sliding_layers[layer];
+  const Range items = part_of(batch_->tokens.size() * groups, 1, worker, pool_.size());
+  for (std::size_t item = items.begin; item < items.end; ++item) {
+    const Batch::Token& token = batch_->tokens[item / groups];
+    const std::size_t group = item % groups;
+    const std::size_t end = token.position + 1;
+    const std::size_t begin =
+        sliding && end > *config_.sliding_window ? end - *config_.sliding_window : 0;
+    const auto queries =
+        row(q_, item / groups, q_size_).subspan(group * group_floats, group_floats);
+    kernels::attention(cache, token.pages, begin, end, group, queries, scale, queries);
+  }
+}
+
+void Forward::project(unsigned worker, const float* input, std::size_t rows, std::size_t k,
+                      std::span<const Product> products) {
+  const Range mine = rows_of(worker, rows);
+  while (!products.empty()) {
+    // Products whose weights have one dtype share what is packed; nearly always that is all of
+    // them.
+    const DType dtype = products.front().linear.weight.dtype;
+    const auto other = std::ranges::find_if(
+        products, [&](const Product& product) { return product.linear.weight.dtype != dtype; });
+    const auto same = products.first(static_cast<std::size_t>(other - products.begin()));
+    kernels::pack_rows({.rows = rows, .k = k, .dtype = dtype, .summation = summation_},
+                       {input, rows * k}, mine.begin, mine.end, {packed_.get(), packed_floats_});
+    pool_.barrier();
+    columns(worker, rows, k, same);
+    pool_.barrier();
+    products = products.subspan(same.size());
+  }
+}
+
+void Forward::columns(unsigned worker, std::size_t rows, std::size_t k,
+                      std::span<const Product> products) {
+  std::size_t total = 0;
+  for (const Product& product : products) total += product.linear.outputs;
+  const Range mine = part_of(total, kernels::kColumnStep, worker, pool_.size());
+  std::size_t first = 0;  // of this product, among all columns
+  for (const Product& product : products) {
+    const std::size_t n = product.linear.outputs;
+    const std::size_t begin = std::clamp(mine.begin, first, first + n) - first;
+    const std::size_t end = std::clamp(mine.end, first, first + n) - first;
+    if (begin < end) {
+      kernels::matmul({.rows = rows,
+                       .n = n,
+                       .k = k,
+                       .dtype = product.linear.weight.dtype,
+                       .summation = summation_},
+                      {packed_.get(), packed_floats_}, product.linear.weight.data,
+                      product.linear.bias, begin, end, product.out, product.stride,
+                      scratch_[worker].floats);
+    }
+    first += n;
+  }
+}
+
+}  // namespace weft

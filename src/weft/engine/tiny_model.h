@@ -1,0 +1,57 @@
+#pragma once
+// For tests: small models with weights from a seed, and a sink that remembers what it was told.
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "weft/engine/engine.h"
+#include "weft/engine/request.h"
+#include "weft/model/config.h"
+#include "weft/tensor/weight_set.h"
+
+namespace weft::testing {
+
+// A Qwen3 with two layers, grouped heads and a vocabulary of 64.
+ModelConfig tiny_config();
+// Every weight from a normal distribution of deviation 0.2 (norms about 1), the same for the same
+// seed.
+std::shared_ptr<WeightSet> tiny_weights(const ModelConfig& config, DType dtype, std::uint64_t seed);
+
+// Remembers everything. Thread-safe.
+class RecordingSink final : public SequenceSink {
+ public:
+  void on_prompt(std::vector<ScoredToken> prompt,
+                 std::shared_ptr<const VersionName> version) override;
+  void on_token(TokenEvent event) override;
+  void on_finish(FinishEvent event) override;
+
+  // Blocks until on_finish.
+  FinishEvent blocking_finish();
+  // Blocks until so many tokens have come, or it has finished.
+  void blocking_tokens(std::size_t count);
+
+  std::vector<ScoredToken> prompt() const { return read(prompt_); }
+  std::vector<TokenEvent> events() const { return read(events_); }
+  std::vector<std::uint32_t> tokens() const;
+  std::size_t finish_count() const { return read(finish_count_); }
+
+ private:
+  template <typename T>
+  T read(const T& value) const {
+    const std::lock_guard lock(mutex_);
+    return value;
+  }
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<ScoredToken> prompt_;
+  std::vector<TokenEvent> events_;
+  std::optional<FinishEvent> finish_;
+  std::size_t finish_count_ = 0;
+};
+
+}  // namespace weft::testing
