@@ -1,5 +1,6 @@
 #pragma once
-// Tokenizer: text to token ids and back, as Hugging Face `tokenizers` does it. Thread-safe (immutable).
+// Tokenizer: text to token ids and back, as Hugging Face `tokenizers` does it. Thread-safe
+// (immutable).
 
 #include <cstdint>
 #include <memory>
@@ -37,8 +38,8 @@ class Tokenizer {
   void* state_;  // owned; the Rust library's tokenizer
 };
 
-// Turns a growing list of ids into text that never holds half a character: what cannot be decoded yet is
-// held back until the ids that complete it arrive or finish() is called. One thread.
+// Turns a growing list of ids into text that never holds half a character: what cannot be decoded
+// yet is held back until the ids that complete it arrive or finish() is called. One thread.
 class IncrementalDecoder {
  public:
   // `tokenizer` must outlive it.
@@ -52,11 +53,12 @@ class IncrementalDecoder {
   Result<std::string> finish();
 
  private:
+  Result<std::string> emit(bool is_last);
+
   const Tokenizer* tokenizer_;
   bool skip_special_tokens_;
-  std::vector<std::uint32_t> ids_;   // since the last boundary that decoded cleanly, and its context
-  std::size_t prefix_ = 0;           // ids_[0, prefix_) are context that has been emitted
-  std::size_t emitted_bytes_ = 0;
+  std::vector<std::uint32_t> ids_;  // the last few, decoded again as context for the next
+  std::size_t emitted_bytes_ = 0;   // of the text of ids_
 };
 
 }  // namespace weft
