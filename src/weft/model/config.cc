@@ -424,6 +424,13 @@ Result<ModelConfig> ModelConfig::parse(std::string_view config_json) {
   return config;
 }
 
+Result<std::vector<std::uint32_t>> parse_end_tokens(std::string_view generation_config_json,
+                                                    std::uint64_t vocab_size) {
+  WEFT_TRY(const json::value root, parse_json(generation_config_json));
+  if (!root.is_object()) return Error(ErrorCode::kInvalidArgument, "must be a JSON object");
+  return parse_token_ids(Fields(root.get_object(), ""), "eos_token_id", vocab_size);
+}
+
 std::vector<TensorSpec> expected_tensors(const ModelConfig& config) {
   const DType dtype = config.dtype.value_or(DType::kBF16);
   std::vector<TensorSpec> tensors;

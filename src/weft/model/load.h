@@ -16,26 +16,28 @@ namespace weft {
 
 // A folder made ready to serve.
 struct Checkpoint {
-  ModelConfig config;
+  ModelConfig config;  // with the eos_token_ids below, so that an engine made from it ends by them
   std::shared_ptr<const WeightLayout> layout;
   std::shared_ptr<WeightSet> weights;
-  bool converted = false;                // --dtype asked for another type than stored
-  std::string tokenizer_json;            // "" where the folder has none
-  std::string chat_template;             // chat_template.jinja, else tokenizer_config.json's, else ""
-  std::string bos_token, eos_token;      // of tokenizer_config.json, for templates
+  bool converted = false;      // --dtype asked for another type than stored, or FP64 became FP32
+  std::string tokenizer_json;  // "" where the folder has none
+  std::string chat_template;   // chat_template.jinja, else tokenizer_config.json's, else ""
+  std::string bos_token, eos_token;          // of tokenizer_config.json, for templates
   std::vector<std::uint32_t> eos_token_ids;  // of generation_config.json, else of config.json
 };
 
-// Reads everything; weights straight into one allocated set. `dtype` converts float tensors (nothing: as
-// stored). Tensors under a tied config named lm_head.weight are accepted only if equal to the embedding, and
-// dropped. Blocks. Errors: as CheckpointFiles and ModelConfig; kInvalidArgument naming file, tensor, and
-// what was expected: missing, unknown, wrong shape, a dtype that is no float.
+// Reads everything; weights straight into one allocated set. `dtype` converts float tensors
+// (nothing: as stored). Tensors under a tied config named lm_head.weight are accepted only if equal
+// to the embedding, and dropped. Blocks. Errors: as CheckpointFiles and ModelConfig;
+// kInvalidArgument naming file, tensor, and what was expected: missing, unknown, wrong shape, a
+// dtype that is no float.
 Result<Checkpoint> blocking_load_checkpoint(const std::filesystem::path& folder,
                                             std::optional<DType> dtype);
 
-// Checks what a push says it will send against a model: for each tensor of `layout`, is it there, of that
-// shape, and a float? `tied` allows a redundant lm_head.weight. Errors: kInvalidArgument with the names
-// (at most ten, then a count) and what was expected.
-Result<void> check_tensors(const WeightLayout& layout, std::span<const TensorSpec> offered, bool tied);
+// Checks what a push says it will send against a model: for each tensor of `layout`, is it there,
+// of that shape, and a float? `tied` allows a redundant lm_head.weight. Errors: kInvalidArgument
+// with the names (at most ten, then a count) and what was expected.
+Result<void> check_tensors(const WeightLayout& layout, std::span<const TensorSpec> offered,
+                           bool tied);
 
 }  // namespace weft
