@@ -95,6 +95,7 @@ struct Answer {
   std::deque<std::string> pieces;
   std::function<void()> closed;
 
+  std::atomic<int> posted = 0;                // calls on their way to the I/O thread
   std::atomic<std::size_t> queued_bytes = 0;  // a limit, not a signal: relaxed is enough
   std::atomic<bool> cut = false;
 };
@@ -220,11 +221,19 @@ class ExchangeImpl final : public Exchange {
   }
 
  private:
+  // At once if this is the loop's thread and no earlier call is still on its way there: calls must
+  // take effect in order, the destructor's last. Returns false when the loop has ended.
   template <typename Task>
   bool run_on_loop(Task&& task) {
-    if (!loop_->is_this_thread()) return loop_->post(std::forward<Task>(task));
-    task();
-    return true;
+    if (loop_->is_this_thread() && answer_->posted == 0) {
+      task();
+      return true;
+    }
+    ++answer_->posted;
+    return loop_->post([answer = answer_, task = std::forward<Task>(task)]() mutable {
+      --answer->posted;
+      task();
+    });
   }
   // Changes the answer on the loop's thread and tells the session.
   template <typename Change>
