@@ -131,6 +131,7 @@ void write_object(const json::object& object, std::string& out) {
 }
 
 void write_value(const json::value& value, std::string& out) {
+  WEFT_CHECK(!value.is_double());
   switch (value.kind()) {
     case json::kind::null:
       out += "null";
@@ -145,7 +146,6 @@ void write_value(const json::value& value, std::string& out) {
       out += fmt::format("{}", value.get_uint64());
       break;
     case json::kind::double_:
-      WEFT_CHECK(!"a floating-point number");
       break;
     case json::kind::string:
       write_string(value.get_string(), out);
