@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 #include <string_view>
 #include <system_error>
 
@@ -98,7 +99,7 @@ bool is_inside(const fs::path& name) {
 }
 
 // The index's file names with the tensors that each is asked for.
-using TensorsByFile = std::map<std::string, std::vector<std::string>>;
+using TensorsByFile = std::map<std::string, std::set<std::string>>;
 
 Result<TensorsByFile> parse_index(std::string_view text) {
   WEFT_TRY(const boost::json::value root, parse_json(text));
@@ -113,58 +114,61 @@ Result<TensorsByFile> parse_index(std::string_view text) {
                    fmt::format("tensor `{}`: its file is {}, which is not in the folder",
                                std::string_view(tensor), boost::json::serialize(file)));
     }
-    files[std::string(file.get_string())].emplace_back(tensor);
+    files[std::string(file.get_string())].emplace(tensor);
   }
   return files;
 }
 
-std::map<std::string_view, const SafetensorsEntry*> entries_by_name(const OpenFile& file) {
-  std::map<std::string_view, const SafetensorsEntry*> by_name;
-  for (const SafetensorsEntry& entry : file.header.tensors) by_name[entry.spec.name] = &entry;
-  return by_name;
+Error lacking(const fs::path& path, std::set<std::string> wanted,
+              std::span<const CheckpointFiles::Entry> found) {
+  for (const CheckpointFiles::Entry& entry : found) wanted.erase(entry.spec.name);
+  return {ErrorCode::kInvalidArgument,
+          fmt::format("tensor `{}` is not in {}", *wanted.begin(), path.string())};
 }
 
 }  // namespace
 
 Result<CheckpointFiles> CheckpointFiles::blocking_open(const fs::path& path) {
   std::error_code error;
-  const fs::path index_path = path / kIndexName;
   CheckpointFiles checkpoint;
-  const auto add = [&checkpoint](const OpenFile& file, const SafetensorsEntry& entry) {
-    checkpoint.tensors_.push_back(
-        {entry.spec, checkpoint.files_.size(), file.data_offset_bytes + entry.begin_bytes});
-  };
-  if (!fs::exists(index_path, error)) {
-    fs::path single = path;
-    if (fs::is_directory(path, error)) {
-      WEFT_TRY(single, blocking_find_single(path));
-    }
-    WEFT_TRY(OpenFile file, blocking_open_file(single));
-    for (const SafetensorsEntry& entry : file.header.tensors) add(file, entry);
-    checkpoint.files_.push_back(std::move(file.file));
+  if (fs::exists(path / kIndexName, error)) {
+    WEFT_TRY_VOID(checkpoint.blocking_add_indexed(path));
+  } else if (fs::is_directory(path, error)) {
+    WEFT_TRY(const fs::path single, blocking_find_single(path));
+    WEFT_TRY_VOID(checkpoint.blocking_add(single, nullptr));
   } else {
-    WEFT_TRY(const std::string text, blocking_read_file(index_path));
-    auto index = parse_index(text);
-    if (!index) return std::move(index).error().with_context(index_path.string());
-    for (const auto& [name, tensors] : *index) {
-      auto file = blocking_open_file(path / name);
-      if (!file) return std::move(file).error().with_context(index_path.string());
-      const auto by_name = entries_by_name(*file);
-      for (const std::string& tensor : tensors) {
-        const auto found = by_name.find(tensor);
-        if (found == by_name.end()) {
-          return Error(ErrorCode::kInvalidArgument,
-                       fmt::format("{}: tensor `{}` is not in {}, as {} says", path.string(),
-                                   tensor, name, kIndexName));
-        }
-        add(*file, *found->second);
-      }
-      checkpoint.files_.push_back(std::move(file->file));
-    }
+    WEFT_TRY_VOID(checkpoint.blocking_add(path, nullptr));
   }
   std::ranges::sort(checkpoint.tensors_, {},
                     [](const Entry& entry) -> const std::string& { return entry.spec.name; });
   return checkpoint;
+}
+
+Result<void> CheckpointFiles::blocking_add_indexed(const fs::path& folder) {
+  const fs::path index_path = folder / kIndexName;
+  WEFT_TRY(const std::string text, blocking_read_file(index_path));
+  auto index = parse_index(text);
+  if (!index) return std::move(index).error().with_context(index_path.string());
+  for (const auto& [name, tensors] : *index) {
+    auto added = blocking_add(folder / name, &tensors);
+    if (!added) return std::move(added).error().with_context(index_path.string());
+  }
+  return {};
+}
+
+Result<void> CheckpointFiles::blocking_add(const fs::path& path,
+                                           const std::set<std::string>* wanted) {
+  WEFT_TRY(OpenFile opened, blocking_open_file(path));
+  std::size_t found = 0;
+  for (SafetensorsEntry& tensor : opened.header.tensors) {
+    if (wanted != nullptr && !wanted->contains(tensor.spec.name)) continue;
+    ++found;
+    tensors_.push_back(
+        {std::move(tensor.spec), files_.size(), opened.data_offset_bytes + tensor.begin_bytes});
+  }
+  if (wanted != nullptr && found != wanted->size()) return lacking(path, *wanted, tensors_);
+  files_.push_back(std::move(opened.file));
+  return {};
 }
 
 Result<void> CheckpointFiles::blocking_read(const Entry& tensor, std::span<std::byte> out) const {

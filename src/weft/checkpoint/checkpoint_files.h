@@ -2,6 +2,7 @@
 // The weights of a Hugging Face model folder on disk: which file holds which tensor.
 
 #include <filesystem>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -34,6 +35,10 @@ class CheckpointFiles {
   const std::filesystem::path& path_of(const Entry& tensor) const;
 
  private:
+  // Adds the tensors of one file: all of it, or those in `wanted`, which it must have.
+  Result<void> blocking_add(const std::filesystem::path& path, const std::set<std::string>* wanted);
+  Result<void> blocking_add_indexed(const std::filesystem::path& folder);
+
   std::vector<File> files_;
   std::vector<Entry> tensors_;
 };
