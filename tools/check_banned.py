@@ -19,7 +19,7 @@ RULES = [
     (r"\b(std::rand|rand|srand)\(", r"", "random numbers have a seed"),
     (r"\bassert\(", r"^src/|^apps/", "WEFT_CHECK for what cannot happen, Result for input"),
     (r"\[=\]", r"", "name what a lambda captures"),
-    (r"using namespace std\b", r"", "name what you use"),
+    (r"using namespace std(?!::chrono_literals|::string_literals)", r"", "name what you use"),
     (r"#include <(torch|ATen|c10)/", r"^(?!src/weft/trainer/)", "torch stays in the trainer"),
     (r"\bTODO\(now\)", r"", "do it now"),
 ]
