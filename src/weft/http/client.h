@@ -33,7 +33,9 @@ class Client {
   virtual const Url& server() const = 0;
 
   // Sends one request and reads the whole answer, whatever its status. A request on a kept connection that
-  // the server had closed meanwhile is sent again once, on a new one, if no byte of an answer came.
+  // the server had closed meanwhile is sent again once, on a new one, if no byte of an answer came and
+  // sending it twice is harmless: the method is idempotent (RFC 9110 9.2.2), or the server reset the
+  // connection, so that it cannot have read the request.
   // Blocks. Errors: kDisconnected (cannot connect, connection broke), kDeadline, kTooLarge, kCorrupt (no
   // HTTP); the message names the server.
   virtual Result<Response> blocking_send(const Request& request) = 0;

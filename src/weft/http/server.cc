@@ -50,11 +50,11 @@ class Loop : public std::enable_shared_from_this<Loop> {
  public:
   explicit Loop(std::shared_ptr<Shared> state) : shared(std::move(state)) {}
 
-  // Runs `task` on this loop's thread: now if that is the caller, else soon. Returns false, without
-  // running it, when the loop has ended: Exchanges may outlive their server.
+  // Runs `task` on this loop's thread, soon. Returns false, without running it, when the loop has
+  // ended: an Exchange may outlive its server.
   template <typename Task>
   bool post(Task&& task) {
-    const std::unique_lock lock(mutex_);
+    const std::lock_guard lock(mutex_);
     if (!open_) return false;
     net::post(io, std::forward<Task>(task));
     return true;

@@ -165,15 +165,18 @@ std::string_view reason_of(int status) {
   }
 }
 
-// A value with CR or LF in it would start another field, or another message.
-void append_fields(std::string& out, const Headers& headers) {
+// Fields that the writer of a head sets itself.
+bool is_own_field(std::string_view name) {
   constexpr std::string_view kOwn[] = {"Content-Length", "Transfer-Encoding", "Connection", "Host",
                                        "Expect"};
+  return std::any_of(std::begin(kOwn), std::end(kOwn),
+                     [&](std::string_view own) { return equal_ignoring_case(own, name); });
+}
+
+// A value with CR or LF in it would start another field, or another message.
+void append_fields(std::string& out, const Headers& headers) {
   for (const auto& [name, value] : headers) {
-    if (!is_token(name) || std::any_of(std::begin(kOwn), std::end(kOwn),
-                                       [&](auto own) { return equal_ignoring_case(own, name); })) {
-      continue;
-    }
+    if (!is_token(name) || is_own_field(name)) continue;
     out.append(name).append(": ");
     for (const char c : value) out += is_control(c) ? ' ' : c;
     out.append("\r\n");
