@@ -1,11 +1,13 @@
 #pragma once
-/* What weft takes from Rust crates, as C: BLAKE3 trees (`blake3`), tokenizers (`tokenizers`) and chat templates
+/* What weft takes from Rust crates, as C: BLAKE3 trees (`blake3`), tokenizers (`tokenizers`) and
+ * chat templates
  * (`minijinja`). Only src/weft/digest and src/weft/text include this.
  *
- * Every string is UTF-8 and counted, not terminated. Handles and WeftText / WeftIds that come back are owned
- * by the caller, who frees each with its function; freeing null is fine. A function that can fail leaves the reason
- * in `error` (written only then) and returns null or false. A panic inside never crosses: where a function can fail
- * it is an error, elsewhere it aborts. Const handles may be used from several threads at once. */
+ * Every string is UTF-8 and counted, not terminated. Handles and WeftText / WeftIds that come back
+ * are owned by the caller, who frees each with its function; freeing null is fine. A function that
+ * can fail leaves the reason in `error` (written only then) and returns null or false. A panic
+ * inside never crosses: where a function can fail it is an error, elsewhere it aborts. Const
+ * handles may be used from several threads at once. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,15 +29,18 @@ typedef struct WeftIds {
 } WeftIds;
 void weft_ids_free(WeftIds ids);
 
-/* BLAKE3. `offset_bytes` is where the input lies in the whole: 0, or a multiple of the subtree's size. */
+/* BLAKE3. `offset_bytes` is where the input lies in the whole: 0, or a multiple of the subtree's
+ * size. */
 typedef struct WeftHasher WeftHasher;
 WeftHasher* weft_hasher_new(uint64_t offset_bytes);
 void weft_hasher_free(WeftHasher* hasher);
 void weft_hasher_update(WeftHasher* hasher, const uint8_t* data, size_t size);
-/* The root digest, or the chaining value of the subtree; of the latter the input must not be empty. */
+/* The root digest, or the chaining value of the subtree; of the latter the input must not be empty.
+ */
 void weft_hasher_finish(const WeftHasher* hasher, bool is_root, uint8_t out[32]);
 /* The value of the parent of two subtrees. */
-void weft_hasher_merge(const uint8_t left[32], const uint8_t right[32], bool is_root, uint8_t out[32]);
+void weft_hasher_merge(const uint8_t left[32], const uint8_t right[32], bool is_root,
+                       uint8_t out[32]);
 
 typedef struct WeftTokenizer WeftTokenizer;
 WeftTokenizer* weft_tokenizer_parse(const char* json, size_t size, WeftText* error);

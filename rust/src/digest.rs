@@ -24,9 +24,14 @@ pub unsafe extern "C" fn weft_hasher_update(hasher: *mut Hasher, data: *const u8
 }
 
 #[no_mangle]
-pub unsafe extern "C" fn weft_hasher_finish(hasher: *const Hasher, is_root: bool, out: *mut [u8; 32]) {
+pub unsafe extern "C" fn weft_hasher_finish(
+    hasher: *const Hasher,
+    is_root: bool,
+    out: *mut [u8; 32],
+) {
     infallible(|| {
-        *out = if is_root { *(*hasher).finalize().as_bytes() } else { (*hasher).finalize_non_root() };
+        *out =
+            if is_root { *(*hasher).finalize().as_bytes() } else { (*hasher).finalize_non_root() };
     })
 }
 

@@ -54,7 +54,8 @@ pub unsafe fn slice<'a, T>(data: *const T, size: usize) -> &'a [T] {
 }
 
 pub unsafe fn text<'a>(data: *const u8, size: usize) -> Result<&'a str, String> {
-    std::str::from_utf8(slice(data, size)).map_err(|e| format!("not UTF-8 at byte {}", e.valid_up_to()))
+    std::str::from_utf8(slice(data, size))
+        .map_err(|e| format!("not UTF-8 at byte {}", e.valid_up_to()))
 }
 
 pub unsafe fn free<T>(handle: *mut T) {
@@ -69,7 +70,10 @@ pub fn infallible<T>(run: impl FnOnce() -> T) -> T {
 }
 
 /// Runs what can fail. The reason, that of a panic too, goes to `error`.
-pub unsafe fn fallible<T>(error: *mut WeftText, run: impl FnOnce() -> Result<T, String>) -> Option<T> {
+pub unsafe fn fallible<T>(
+    error: *mut WeftText,
+    run: impl FnOnce() -> Result<T, String>,
+) -> Option<T> {
     let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
         let words = panic.downcast_ref::<String>().map(String::as_str);
         let words = words.or(panic.downcast_ref::<&str>().copied());

@@ -7,7 +7,7 @@ pub struct WeftTemplate(Environment<'static>);
 const NAME: &str = "chat_template";
 
 impl WeftTemplate {
-    /// The environment is that of `_compile_jinja_template` in transformers' chat_template_utils.py.
+    /// The environment of `_compile_jinja_template` in transformers' chat_template_utils.py.
     fn parse(source: &str) -> Result<Self, String> {
         let mut env = Environment::new();
         env.set_trim_blocks(true);
@@ -40,7 +40,8 @@ fn describe(error: &Error) -> String {
     error.line().map_or(reason.clone(), |line| format!("line {line}: {reason}"))
 }
 
-/// `{% generation %}` marks what an assistant said, for training masks. It renders as its body, in a scope.
+/// `{% generation %}` marks what an assistant said, for training masks. It renders as its body, in
+/// a scope.
 fn without_generation_tags(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
@@ -133,7 +134,9 @@ fn tojson(value: Value, options: Kwargs) -> Result<String, Error> {
     options.assert_all_used()?;
     let [comma, colon] = match separators {
         None => [if indent.is_some() { "," } else { ", " }.into(), ": ".into()],
-        Some(pair) => pair.try_into().map_err(|_| fail("tojson: separators is a pair of texts".into()))?,
+        Some(pair) => {
+            pair.try_into().map_err(|_| fail("tojson: separators is a pair of texts".into()))?
+        }
     };
 
     let mut tree = serde_json::to_value(&value).map_err(|e| fail(e.to_string()))?;
@@ -213,8 +216,9 @@ fn escape_non_ascii(text: &str) -> String {
 
 /// `datetime.now().strftime(format)`: local time.
 fn strftime_now(format: String) -> Result<String, Error> {
-    let format = std::ffi::CString::new(format)
-        .map_err(|_| Error::new(ErrorKind::InvalidOperation, "strftime_now: the format holds a zero byte"))?;
+    let format = std::ffi::CString::new(format).map_err(|_| {
+        Error::new(ErrorKind::InvalidOperation, "strftime_now: the format holds a zero byte")
+    })?;
     let mut out = [0u8; 1024];
     // SAFETY: all pointers are to live locals; strftime writes at most `out.len()` bytes.
     let size = unsafe {

@@ -67,7 +67,10 @@ pub unsafe extern "C" fn weft_tokenizer_decode(
     error: *mut WeftText,
 ) -> bool {
     let decoded = fallible(error, || {
-        (*tokenizer).tokenizer.decode(slice(ids, size), skip_special_tokens).map_err(|e| e.to_string())
+        (*tokenizer)
+            .tokenizer
+            .decode(slice(ids, size), skip_special_tokens)
+            .map_err(|e| e.to_string())
     });
     decoded.map(|found| out.write(found.into())).is_some()
 }
@@ -78,7 +81,9 @@ pub unsafe extern "C" fn weft_tokenizer_id_to_token(
     id: u32,
     token: *mut WeftText,
 ) -> bool {
-    infallible(|| (*tokenizer).tokenizer.id_to_token(id)).map(|found| token.write(found.into())).is_some()
+    infallible(|| (*tokenizer).tokenizer.id_to_token(id))
+        .map(|found| token.write(found.into()))
+        .is_some()
 }
 
 #[no_mangle]
@@ -88,7 +93,8 @@ pub unsafe extern "C" fn weft_tokenizer_token_to_id(
     size: usize,
     id: *mut u32,
 ) -> bool {
-    let found = infallible(|| text(data, size).ok().and_then(|t| (*tokenizer).tokenizer.token_to_id(t)));
+    let found =
+        infallible(|| text(data, size).ok().and_then(|t| (*tokenizer).tokenizer.token_to_id(t)));
     found.map(|found| id.write(found)).is_some()
 }
 
@@ -98,6 +104,9 @@ pub unsafe extern "C" fn weft_tokenizer_vocab_size(tokenizer: *const WeftTokeniz
 }
 
 #[no_mangle]
-pub unsafe extern "C" fn weft_tokenizer_is_special(tokenizer: *const WeftTokenizer, id: u32) -> bool {
+pub unsafe extern "C" fn weft_tokenizer_is_special(
+    tokenizer: *const WeftTokenizer,
+    id: u32,
+) -> bool {
     (*tokenizer).special.contains(&id)
 }
