@@ -16,10 +16,11 @@ HWY_BEFORE_NAMESPACE();
 namespace weft::kernels {
 namespace HWY_NAMESPACE {
 
-// Tiles are as large as the registers allow: kTileRows x 3 sums, 3 vectors of W, one of A.
+// Tiles are as large as the registers allow: sums, a row of vectors of W, one of A, and a mask for
+// bf16.
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON
 constexpr std::size_t kTileRows = 8;
-constexpr std::size_t kFourRowColumns = 6;
+constexpr std::size_t kFourRowColumns = 4;
 #else
 constexpr std::size_t kTileRows = 4;
 constexpr std::size_t kFourRowColumns = 2;
@@ -138,23 +139,38 @@ struct Output {
   std::size_t stride;
 };
 
+// GCC keeps an array in memory unless the loops over it are gone early.
+#if HWY_COMPILER_GCC_ACTUAL
+#define WEFT_UNROLL _Pragma("GCC unroll 24")
+#else
+#define WEFT_UNROLL
+#endif
+
+// Adds the products of R rows and N columns of W. Without the barrier GCC reads x from memory for
+// each of its uses, and loads become the limit.
+template <std::size_t R, std::size_t N>
+HWY_INLINE void add_products(const float* a, const V (&columns)[N], V (&sums)[R * N]) {
+  WEFT_UNROLL
+  for (std::size_t r = 0; r < R; ++r) {
+    const V x = hn::LoadU(DF(), a + r * kDotDepth);
+    __asm__ volatile("" ::: "memory");
+    WEFT_UNROLL
+    for (std::size_t j = 0; j < N; ++j)
+      sums[r * N + j] = hn::MulAdd(x, columns[j], sums[r * N + j]);
+  }
+}
+
 // One step of k for R rows and N columns.
 template <class W, std::size_t R, std::size_t N>
 HWY_INLINE void dot_step(const float* a, const std::byte* w, std::size_t w_stride,
                          V (&sums)[R * N]) {
   V columns[N];
+  WEFT_UNROLL
   for (std::size_t j = 0; j < N; ++j) columns[j] = StepOf<W>::first(w + j * w_stride);
-  for (std::size_t r = 0; r < R; ++r) {
-    const V x = hn::LoadU(DF(), a + r * kDotDepth);
-    for (std::size_t j = 0; j < N; ++j)
-      sums[r * N + j] = hn::MulAdd(x, columns[j], sums[r * N + j]);
-  }
+  add_products<R>(a, columns, sums);
+  WEFT_UNROLL
   for (std::size_t j = 0; j < N; ++j) columns[j] = StepOf<W>::second(w + j * w_stride);
-  for (std::size_t r = 0; r < R; ++r) {
-    const V x = hn::LoadU(DF(), a + r * kDotDepth + kLanes);
-    for (std::size_t j = 0; j < N; ++j)
-      sums[r * N + j] = hn::MulAdd(x, columns[j], sums[r * N + j]);
-  }
+  add_products<R>(a + kLanes, columns, sums);
 }
 
 // R x N dot products over all of k; `rows` of the R are stored. kPrefetch: also fetch the next N
@@ -163,6 +179,7 @@ template <class W, std::size_t R, std::size_t N, bool kPrefetch>
 HWY_INLINE void dot_tile(const float* a, const std::byte* w, std::size_t k, std::size_t rows,
                          const float* bias, Output out) {
   V sums[R * N];
+  WEFT_UNROLL
   for (std::size_t i = 0; i < R * N; ++i) sums[i] = hn::Zero(DF());
   const std::size_t w_stride = k * W::kSize;
   const std::size_t whole = k / kDotDepth * kDotDepth;
@@ -183,6 +200,7 @@ HWY_INLINE void dot_tile(const float* a, const std::byte* w, std::size_t k, std:
   }
   HWY_ALIGN float totals[(R * N + 3) / 4 * 4];
   constexpr std::size_t kLast = R * N - 1;
+  WEFT_UNROLL
   for (std::size_t i = 0; i < R * N; i += 4) {
     sum_four(sums[i], sums[std::min(i + 1, kLast)], sums[std::min(i + 2, kLast)],
              sums[std::min(i + 3, kLast)], totals + i);

@@ -14,7 +14,7 @@
 //   16 and more   panel: W unpacked to fp32, 256 of k at    dot
 //                 a time, and tiles of 8 x 48 outputs
 //
-// (AVX-512; with 16 registers the tiles are 4 x 3 and 4 x 24.) A dot product is always summed in
+// (AVX-512; with 16 registers the tiles are 4 x 2 and 4 x 24.) A dot product is always summed in
 // one order, whatever the tile it falls in: lane l of L takes the elements of k that are l, l + L,
 // ... (bf16: the even ones of 2L, then the odd), the lanes are added as a tree. A panel sums along
 // k in order, 256 at a time. Hence:
