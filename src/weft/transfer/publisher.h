@@ -14,13 +14,13 @@
 namespace weft {
 
 struct PushOptions {
-  std::string label;         // of the new version; "" leaves the server's label as it is
-  std::string session;       // Weft-Session: the owner; "" draws one
+  std::string label{};       // of the new version; "" leaves the server's label as it is
+  std::string session{};     // Weft-Session: the owner; "" draws one
   unsigned connections = 2;
   unsigned retries = 5;      // of a cut connection; each goes on from what is missing
   bool commit = true;        // false: stop when it is staged
   // Bytes of payload that the server has verified, out of all; called from the pushing thread.
-  std::function<void(std::uint64_t done_bytes, std::uint64_t total_bytes)> progress;
+  std::function<void(std::uint64_t done_bytes, std::uint64_t total_bytes)> progress{};
 };
 
 struct PushReport {

@@ -1,0 +1,286 @@
+#include "weft/transfer/transfer_fixture.h"
+
+#include <arpa/inet.h>
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <boost/json.hpp>
+#include <random>
+#include <thread>
+
+#include "weft/base/check.h"
+#include "weft/format/safetensors.h"
+#include "weft/protocol/block_frame.h"
+#include "weft/protocol/block_ledger.h"
+
+namespace weft::transfer_test {
+namespace {
+
+std::string_view text_of(const Bytes& bytes) {
+  return {static_cast<const char*>(static_cast<const void*>(bytes.data())), bytes.size()};
+}
+
+std::span<const std::byte> block_of(const Tensors& tensors, std::size_t tensor, std::uint64_t block) {
+  const std::span<const std::byte> data = tensors.data.at(tensor);
+  return data.subspan(static_cast<std::size_t>(block * kBlockBytes),
+                      static_cast<std::size_t>(block_length(data.size(), block)));
+}
+
+}  // namespace
+
+std::vector<TensorView> Tensors::views() const {
+  std::vector<TensorView> views;
+  for (std::size_t i = 0; i < specs.size(); ++i) views.push_back({specs[i], data[i]});
+  return views;
+}
+
+NamedBytes Tensors::bytes() const {
+  NamedBytes bytes;
+  for (std::size_t i = 0; i < specs.size(); ++i) bytes.emplace(specs[i].name, data[i]);
+  return bytes;
+}
+
+std::string Tensors::file() const {
+  std::string file = make_safetensors_header(specs, {}).value();
+  for (const Bytes& bytes : data) file += text_of(bytes);
+  return file;
+}
+
+std::size_t Tensors::find(std::string_view name) const {
+  const auto at = std::ranges::find(specs, name, [](const auto& spec) { return std::string_view(spec.name); });
+  WEFT_CHECK(at != specs.end());
+  return static_cast<std::size_t>(at - specs.begin());
+}
+
+Tensors filled_tensors(const std::vector<TensorSpec>& specs, std::byte fill) {
+  Tensors tensors{specs, {}};
+  for (const TensorSpec& spec : specs) {
+    tensors.data.emplace_back(static_cast<std::size_t>(tensor_size_bytes(spec).value()), fill);
+  }
+  return tensors;
+}
+
+Tensors random_tensors(const std::vector<TensorSpec>& specs, unsigned seed) {
+  Tensors tensors = filled_tensors(specs, std::byte{0});
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    // By name, not by place: the order of the tensors must not matter.
+    std::seed_seq sequence(specs[i].name.begin(), specs[i].name.end());
+    std::mt19937_64 random(sequence);
+    random.discard(seed);
+    for (std::size_t at = 0; at < tensors.data[i].size(); at += sizeof(std::uint64_t)) {
+      // No byte has all its exponent bits set, so no float here is infinite or no number.
+      const std::uint64_t word = random() & 0x3f3f3f3f3f3f3f3f;
+      const std::size_t size = std::min(sizeof word, tensors.data[i].size() - at);
+      std::memcpy(tensors.data[i].data() + at, &word, size);
+    }
+  }
+  return tensors;
+}
+
+std::vector<TensorSpec> small_model() {
+  return {{"lm_head.weight", DType::kBF16, {32, 16}},
+          {"model.embed_tokens.weight", DType::kBF16, {32, 16}},
+          {"model.empty", DType::kBF16, {0, 16}},
+          {"model.k_proj.weight", DType::kBF16, {8, 16}},
+          {"model.norm.weight", DType::kF32, {16}},
+          {"model.v_proj.weight", DType::kBF16, {8, 16}}};
+}
+
+std::vector<TensorSpec> large_model() {
+  auto model = small_model();
+  model.push_back({"model.large.weight", DType::kBF16, {2, kBlockBytes / 2 + 3}});
+  return model;
+}
+
+FakeTarget::FakeTarget(std::shared_ptr<const WeightSet> weights, VersionName version)
+    : weights_(std::move(weights)), version_(std::move(version)) {}
+
+void FakeTarget::commit(std::shared_ptr<const WeightSet> weights, VersionName version,
+                        std::function<void(Committed)> done) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (holding_) {
+      held_.emplace_back([this, weights, version, done] { take(weights, version, done); });
+      return;
+    }
+  }
+  take(std::move(weights), std::move(version), done);
+}
+
+void FakeTarget::take(std::shared_ptr<const WeightSet> weights, VersionName version,
+                      const std::function<void(Committed)>& done) {
+  Committed committed{nullptr, 5};
+  {
+    const std::lock_guard lock(mutex_);
+    committed.retired = std::exchange(weights_, std::move(weights));
+    version_ = std::move(version);
+    ++commits_;
+  }
+  done(std::move(committed));
+}
+
+void FakeTarget::rename(VersionName version) {
+  const std::lock_guard lock(mutex_);
+  version_ = std::move(version);
+}
+
+VersionName FakeTarget::current() const {
+  const std::lock_guard lock(mutex_);
+  return version_;
+}
+
+void FakeTarget::run_step(const std::function<void(const WeightSet&, const VersionName&)>& step) {
+  const std::lock_guard lock(mutex_);
+  step(*weights_, version_);
+}
+
+void FakeTarget::hold_commits() {
+  const std::lock_guard lock(mutex_);
+  holding_ = true;
+}
+
+void FakeTarget::release_commits() {
+  std::vector<std::function<void()>> held;
+  {
+    const std::lock_guard lock(mutex_);
+    holding_ = false;
+    held.swap(held_);
+  }
+  for (const auto& commit : held) commit();
+}
+
+unsigned FakeTarget::commits() const {
+  const std::lock_guard lock(mutex_);
+  return commits_;
+}
+
+Bench::Bench(const std::vector<TensorSpec>& model, ReceiverOptions options) : model_(model) {
+  auto layout = std::make_shared<const WeightLayout>(WeightLayout::make(model).value());
+  auto set = WeightSet::blocking_allocate(layout).value();
+  const auto first = random_tensors(layout->tensors(), 1);
+  for (std::size_t i = 0; i < first.data.size(); ++i) std::ranges::copy(first.data[i], set->tensor(i).begin());
+  target_ = std::make_unique<FakeTarget>(set, VersionName{"", "default", false});
+  receiver_ = Receiver::blocking_create(set, *target_, options).value();
+  http::ServerOptions server_options;
+  server_options.port = 0;
+  server_ = http::Server::create(server_options, receiver_->routes()).value();
+  client_ = http::Client::make(http::Url::parse(fmt::format("http://127.0.0.1:{}", server_->port())).value());
+}
+
+Bench::~Bench() {
+  server_->blocking_stop(std::chrono::seconds(5));
+}
+
+NamedBytes Bench::served() {
+  NamedBytes bytes;
+  target_->run_step([&](const WeightSet& set, const VersionName&) {
+    for (std::size_t i = 0; i < set.layout().tensors().size(); ++i) {
+      const auto tensor = set.tensor(i);
+      bytes.emplace(set.layout().tensors()[i].name, Bytes(tensor.begin(), tensor.end()));
+    }
+  });
+  return bytes;
+}
+
+http::Response Bench::call(const std::string& method, const std::string& target, std::string body,
+                           const std::string& session) {
+  http::Request request;
+  request.method = method;
+  request.target = target;
+  request.body = std::move(body);
+  if (!session.empty()) request.headers.add(std::string(kSessionHeader), session);
+  return client_->blocking_send(request).value();
+}
+
+std::string Bench::state() { return member(call("GET", "/weft/v1/status").body, "state"); }
+
+void Bench::wait_until_idle() {
+  while (state() != "idle") std::this_thread::yield();
+}
+
+std::string wire_request(std::string_view method, std::string_view target, std::string_view body,
+                         std::string_view session, std::size_t chunk_bytes) {
+  std::string request = fmt::format("{} {} HTTP/1.1\r\nHost: test\r\n", method, target);
+  if (!session.empty()) request += fmt::format("{}: {}\r\n", kSessionHeader, session);
+  if (chunk_bytes == 0) return request + fmt::format("Content-Length: {}\r\n\r\n", body.size()).append(body);
+  request += "Transfer-Encoding: chunked\r\n\r\n";
+  for (std::size_t at = 0; at < body.size(); at += chunk_bytes) {
+    const auto chunk = body.substr(at, chunk_bytes);
+    request.append(fmt::format("{:x}\r\n", chunk.size())).append(chunk).append("\r\n");
+  }
+  return request + "0\r\n\r\n";
+}
+
+RawConnection::RawConnection(std::uint16_t port) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const void* const plain = &address;
+  WEFT_CHECK(::connect(fd_, static_cast<const sockaddr*>(plain), sizeof address) == 0);
+}
+
+RawConnection::~RawConnection() { ::close(fd_); }
+
+bool RawConnection::send(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const auto sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent <= 0) return false;
+    bytes.remove_prefix(static_cast<std::size_t>(sent));
+  }
+  return true;
+}
+
+int RawConnection::read_status() {
+  std::string line;
+  for (char c = 0; line.size() < 12;) {
+    if (::recv(fd_, &c, 1, 0) != 1) return 0;
+    line += c;
+  }
+  return std::stoi(line.substr(9, 3));
+}
+
+std::string block_body(const Tensors& tensors,
+                       const std::vector<std::pair<std::size_t, std::uint64_t>>& blocks) {
+  std::string body;
+  for (const auto& [tensor, block] : blocks) {
+    const auto bytes = block_of(tensors, tensor, block);
+    const BlockFrame frame{static_cast<std::uint32_t>(tensor), static_cast<std::uint32_t>(block),
+                           static_cast<std::uint32_t>(bytes.size()),
+                           block_digest(tensors.data[tensor].size(), block, bytes)};
+    const auto head = encode_block_frame(frame);
+    body += text_of(Bytes(head.begin(), head.end()));
+    body += text_of(Bytes(bytes.begin(), bytes.end()));
+  }
+  return body;
+}
+
+std::string skeleton(const Tensors& tensors, bool with_digests) {
+  std::string list;
+  for (std::size_t i = 0; i < tensors.specs.size(); ++i) {
+    const TensorSpec& spec = tensors.specs[i];
+    std::vector<std::string> digests;
+    const std::uint64_t size = tensors.data[i].size();
+    for (std::uint64_t block = 0; with_digests && block < block_count(size); ++block) {
+      digests.push_back('"' + digest_text(block_digest(size, block, block_of(tensors, i, block))) + '"');
+    }
+    list += fmt::format(R"({}{{"name":"{}","dtype":"{}","shape":{},"blocks":[{}]}})", i == 0 ? "" : ",",
+                        spec.name, dtype_name(spec.dtype), shape_text(spec.shape), fmt::join(digests, ","));
+  }
+  return fmt::format(R"({{"tensors":[{}]}})", list);
+}
+
+std::string member(const std::string& json, const std::string& name) {
+  boost::system::error_code failed;
+  const auto value = boost::json::parse(json, failed);
+  if (failed || !value.is_object()) return "";
+  const auto* const found = value.get_object().if_contains(name);
+  return found != nullptr && found->is_string() ? std::string(found->get_string()) : "";
+}
+
+}  // namespace weft::transfer_test

@@ -1,0 +1,132 @@
+#pragma once
+// What the tests of transfer stand on: a server with a receiver over a small model, a target that takes
+// commits as an engine would, and a client that can stop in the middle of a request.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "weft/http/client.h"
+#include "weft/http/server.h"
+#include "weft/transfer/receiver.h"
+
+namespace weft::transfer_test {
+
+using Bytes = std::vector<std::byte>;
+using NamedBytes = std::map<std::string, Bytes>;
+
+// Tensors that own their bytes.
+struct Tensors {
+  std::vector<TensorSpec> specs;
+  std::vector<Bytes> data;
+
+  std::vector<TensorView> views() const;
+  NamedBytes bytes() const;
+  // A safetensors file of them in this order.
+  std::string file() const;
+  std::size_t find(std::string_view name) const;
+};
+
+// Bytes that depend on the seed alone. Floats are finite, so that they convert.
+Tensors random_tensors(const std::vector<TensorSpec>& specs, unsigned seed);
+// All bytes are `fill`.
+Tensors filled_tensors(const std::vector<TensorSpec>& specs, std::byte fill);
+
+// A few kilobytes: bf16, fp32, and an empty tensor.
+std::vector<TensorSpec> small_model();
+// The same with one tensor of three blocks.
+std::vector<TensorSpec> large_model();
+
+// Serves from one set; a commit waits until no step runs, as in an engine. Thread-safe.
+class FakeTarget final : public WeightTarget {
+ public:
+  FakeTarget(std::shared_ptr<const WeightSet> weights, VersionName version);
+
+  void commit(std::shared_ptr<const WeightSet> weights, VersionName version,
+              std::function<void(Committed)> done) override;
+  void rename(VersionName version) override;
+  VersionName current() const override;
+
+  // Calls `step` with what is served; no commit happens meanwhile.
+  void run_step(const std::function<void(const WeightSet&, const VersionName&)>& step);
+  // Commits are kept until release_commits().
+  void hold_commits();
+  void release_commits();
+  unsigned commits() const;
+
+ private:
+  void take(std::shared_ptr<const WeightSet> weights, VersionName version,
+            const std::function<void(Committed)>& done);
+
+  mutable std::mutex mutex_;
+  std::shared_ptr<const WeightSet> weights_;
+  VersionName version_;
+  unsigned commits_ = 0;
+  bool holding_ = false;
+  std::vector<std::function<void()>> held_;
+};
+
+// The whole of it, on a free port.
+class Bench {
+ public:
+  explicit Bench(const std::vector<TensorSpec>& model = large_model(), ReceiverOptions options = {});
+  ~Bench();
+
+  http::Client& client() { return *client_; }
+  Receiver& receiver() { return *receiver_; }
+  FakeTarget& target() { return *target_; }
+  std::uint16_t port() const { return server_->port(); }
+  const std::vector<TensorSpec>& model() const { return model_; }
+
+  NamedBytes served();
+  VersionName current() const { return target_->current(); }
+  // The answer to one request; aborts the test when none comes.
+  http::Response call(const std::string& method, const std::string& target, std::string body = "",
+                      const std::string& session = "");
+  // "idle", "staging", ...
+  std::string state();
+  // Polls until the receiver has noticed that nobody sends any more.
+  void wait_until_idle();
+
+ private:
+  std::vector<TensorSpec> model_;
+  std::unique_ptr<FakeTarget> target_;
+  std::unique_ptr<Receiver> receiver_;
+  std::unique_ptr<http::Server> server_;
+  std::unique_ptr<http::Client> client_;
+};
+
+// A request as it goes over the wire. `chunk_bytes`: of a chunked body, 0: with Content-Length.
+std::string wire_request(std::string_view method, std::string_view target, std::string_view body,
+                         std::string_view session = "", std::size_t chunk_bytes = 0);
+// One connection. The destructor closes it.
+class RawConnection {
+ public:
+  explicit RawConnection(std::uint16_t port);
+  ~RawConnection();
+  RawConnection(const RawConnection&) = delete;
+  RawConnection& operator=(const RawConnection&) = delete;
+
+  // False when the peer has closed.
+  bool send(std::string_view bytes);
+  // The status of the next answer; 0 when the connection ends first.
+  int read_status();
+
+ private:
+  int fd_;
+};
+
+// Frames and bytes of blocks, as `PUT .../blocks` takes them.
+std::string block_body(const Tensors& tensors,
+                       const std::vector<std::pair<std::size_t, std::uint64_t>>& blocks);
+// The skeleton of an upload, with the digests of the blocks or without.
+std::string skeleton(const Tensors& tensors, bool with_digests = false);
+// The string member `name` of a JSON object; "" without.
+std::string member(const std::string& json, const std::string& name);
+
+}  // namespace weft::transfer_test
