@@ -9,7 +9,7 @@ packages=(
   libboost1.81-dev libboost-json1.81-dev libssl-dev libzstd-dev libhwy-dev libfmt-dev libspdlog-dev libcli11-dev
   libtomlplusplus-dev libgtest-dev libgmock-dev libbenchmark-dev
   rustc-web cargo-web
-  clang-14 clang-tidy-14 clang-format-14 clang-tools-14
+  clang-14 libclang-rt-14-dev clang-tidy-14 clang-format-14 clang-tools-14
   python3 python3-venv
 )
 # What libtorch_cpu.so of the PyPI wheel needs, and nothing more: importing torch in Python takes 2 GB more.

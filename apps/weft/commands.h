@@ -1,5 +1,6 @@
 #pragma once
-// The subcommands of `weft`. Each function adds one to the parser and sets `run` when it was asked for.
+// The subcommands of `weft`. Each function adds one to the parser and sets `run` when it was asked
+// for.
 
 #include <functional>
 

@@ -1,14 +1,14 @@
-#include <gtest/gtest.h>
-#include <unistd.h>
-
 #include <filesystem>
 #include <memory>
 #include <set>
 #include <string>
 
+#include <gtest/gtest.h>
+
 #include "weft/base/file.h"
 #include "weft/base/guarded.h"
 #include "weft/base/result.h"
+#include "weft/testing/temporary_dir.h"
 
 namespace weft {
 namespace {
@@ -23,18 +23,6 @@ Result<int> quarter(int x) {
   WEFT_TRY(const int twice, half(once));
   return twice;
 }
-
-class TemporaryDir {
- public:
-  TemporaryDir() : path_(std::filesystem::temp_directory_path() / ("weft_base_" + std::to_string(::getpid()))) {
-    std::filesystem::create_directories(path_);
-  }
-  ~TemporaryDir() { std::filesystem::remove_all(path_); }
-  std::filesystem::path operator/(const char* name) const { return path_ / name; }
-
- private:
-  std::filesystem::path path_;
-};
 
 TEST(Result, TryPassesValuesAndReturnsErrors) {
   EXPECT_EQ(quarter(12).value(), 3);

@@ -1,5 +1,6 @@
 #pragma once
-// Checks for what cannot happen. Never for input: bytes from a socket, a file or a caller yield an Error.
+// Checks for what cannot happen. Never for input: bytes from a socket, a file or a caller yield an
+// Error.
 
 #include <string_view>
 

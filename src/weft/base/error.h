@@ -11,12 +11,12 @@ namespace weft {
 // What the receiver of an error should do. `error_traits` maps each code outward, to HTTP and to a
 // process's exit status, in one table.
 enum class ErrorCode : std::uint8_t {
-  kInvalidArgument,   // the request is wrong: fix it
-  kUnauthenticated,   // credentials are absent or bad: authenticate
-  kForbidden,         // known, but not allowed: ask for access
-  kNotFound,          // no such version, tensor, model, route: choose another
-  kMethodNotAllowed,  // the resource exists, the method does not: use another method
-  kConflict,          // the state moved, or the call is out of order: read it again
+  kInvalidArgument,     // the request is wrong: fix it
+  kUnauthenticated,     // credentials are absent or bad: authenticate
+  kForbidden,           // known, but not allowed: ask for access
+  kNotFound,            // no such version, tensor, model, route: choose another
+  kMethodNotAllowed,    // the resource exists, the method does not: use another method
+  kConflict,            // the state moved, or the call is out of order: read it again
   kPreconditionFailed,  // If-Match did not hold: read again, then decide
   kTooLarge,            // over a declared limit: split or shrink
   kRangeInvalid,        // the byte range cannot be satisfied: ask for the size
@@ -32,9 +32,9 @@ enum class ErrorCode : std::uint8_t {
 
 // How a code looks from outside.
 struct ErrorTraits {
-  const char* name;  // as in logs and metrics, snake_case
-  int http_status;   // of a response that carries it
-  int exit_status;   // of a program that ends with it
+  const char* name;       // as in logs and metrics, snake_case
+  int http_status;        // of a response that carries it
+  int exit_status;        // of a program that ends with it
   const char* http_type;  // `type` in vLLM's error body
 };
 const ErrorTraits& error_traits(ErrorCode code);

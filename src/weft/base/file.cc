@@ -1,13 +1,13 @@
 #include "weft/base/file.h"
 
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
-#include <system_error>
 
 namespace weft {
 namespace {
@@ -21,7 +21,8 @@ Error errno_error(const std::filesystem::path& path, const char* doing, int erro
                             std::generic_category().message(error))};
 }
 
-Result<void> write_all(int fd, std::span<const std::byte> bytes, const std::filesystem::path& path) {
+Result<void> write_all(int fd, std::span<const std::byte> bytes,
+                       const std::filesystem::path& path) {
   while (!bytes.empty()) {
     const ssize_t count = ::write(fd, bytes.data(), bytes.size());
     if (count < 0 && errno == EINTR) continue;
@@ -68,9 +69,10 @@ Result<void> File::blocking_read_at(std::uint64_t offset, std::span<std::byte> o
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return errno_error(path_, "read", errno);
     if (count == 0) {
-      return Error(ErrorCode::kCorrupt,
-                   fmt::format("{}: ends at byte {}, {} bytes before the end of what was to be read",
-                               path_.string(), offset, out.size()));
+      return Error(
+          ErrorCode::kCorrupt,
+          fmt::format("{}: ends at byte {}, {} bytes before the end of what was to be read",
+                      path_.string(), offset, out.size()));
     }
     offset += static_cast<std::uint64_t>(count);
     out = out.subspan(static_cast<std::size_t>(count));

@@ -42,8 +42,8 @@ class File {
 Result<std::string> blocking_read_file(const std::filesystem::path& path,
                                        std::uint64_t limit_bytes = 64ull << 20);
 
-// Writes `parts` one after the other to a temporary file beside `path`, then renames it: readers see
-// the old file or the whole new one. Errors: kForbidden, kNoSpace, kInternal. Blocks.
+// Writes `parts` one after the other to a temporary file beside `path`, then renames it: readers
+// see the old file or the whole new one. Errors: kForbidden, kNoSpace, kInternal. Blocks.
 Result<void> blocking_write_file(const std::filesystem::path& path,
                                  std::span<const std::span<const std::byte>> parts);
 Result<void> blocking_write_file(const std::filesystem::path& path, std::string_view text);

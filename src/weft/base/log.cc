@@ -1,10 +1,10 @@
 #include "weft/base/log.h"
 
+#include <memory>
+
 #include <pthread.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
-
-#include <memory>
 
 namespace weft {
 namespace {
@@ -36,10 +36,16 @@ spdlog::logger& logger() {
 
 }  // namespace
 
-void set_log_level(LogLevel level) { logger().set_level(to_spdlog(level)); }
+void set_log_level(LogLevel level) {
+  logger().set_level(to_spdlog(level));
+}
 
-void log_line(LogLevel level, std::string_view line) { logger().log(to_spdlog(level), line); }
+void log_line(LogLevel level, std::string_view line) {
+  logger().log(to_spdlog(level), line);
+}
 
-void set_thread_name(const char* name) { pthread_setname_np(pthread_self(), name); }
+void set_thread_name(const char* name) {
+  pthread_setname_np(pthread_self(), name);
+}
 
 }  // namespace weft

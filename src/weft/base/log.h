@@ -1,9 +1,9 @@
 #pragma once
 // The log: one line an event on standard error, with time, level and thread name. Thread-safe.
 
-#include <fmt/core.h>
-
 #include <string_view>
+
+#include <fmt/core.h>
 
 namespace weft {
 
@@ -30,7 +30,8 @@ void log_error(fmt::format_string<Args...> format, Args&&... args) {
   log_line(LogLevel::kError, fmt::format(format, std::forward<Args>(args)...));
 }
 
-// Names the calling thread as `top -H` shows it (at most 15 bytes). docs/threads.md lists all names.
+// Names the calling thread as `top -H` shows it (at most 15 bytes). docs/threads.md lists all
+// names.
 void set_thread_name(const char* name);
 
 }  // namespace weft

@@ -1,6 +1,6 @@
 #pragma once
-// Result<T>: a value or an Error. The names are those of std::expected, so that it can become an alias
-// of it later (GCC 12 has none).
+// Result<T>: a value or an Error. The names are those of std::expected, so that it can become an
+// alias of it later (GCC 12 has none).
 
 #include <optional>
 #include <type_traits>
@@ -18,9 +18,9 @@ class [[nodiscard]] Result {
   using value_type = T;
 
   template <typename U = T>
-    requires(std::is_constructible_v<T, U &&> && !std::is_same_v<std::remove_cvref_t<U>, Result> &&
-             !std::is_same_v<std::remove_cvref_t<U>, Error>)
-  Result(U&& value) : state_(std::in_place_index<0>, std::forward<U>(value)) {}
+  requires(std::is_constructible_v<T, U&&> && !std::is_same_v<std::remove_cvref_t<U>, Result> &&
+           !std::is_same_v<std::remove_cvref_t<U>, Error>) Result(U&& value)
+      : state_(std::in_place_index<0>, std::forward<U>(value)) {}
   Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}
 
   bool has_value() const { return state_.index() == 0; }
@@ -90,15 +90,15 @@ inline void move_value(Result<void>&) {}
 // co_await (GCC 12 miscompiles it): name the result first.
 #define WEFT_TRY(declaration, expression) \
   WEFT_TRY_(WEFT_CONCAT(weft_result_, __LINE__), declaration, expression)
-#define WEFT_TRY_(result, declaration, expression)        \
-  auto result = (expression);                             \
+#define WEFT_TRY_(result, declaration, expression)           \
+  auto result = (expression);                                \
   if (!result.has_value()) return std::move(result).error(); \
   declaration = ::weft::internal::move_value(result)
 
 // `WEFT_TRY_VOID(f());` for a Result<void>, or to drop a value.
-#define WEFT_TRY_VOID(expression)                                                         \
-  do {                                                                                    \
-    if (auto weft_result_ = (expression); !weft_result_.has_value()) {                    \
-      return std::move(weft_result_).error();                                             \
-    }                                                                                     \
+#define WEFT_TRY_VOID(expression)                                      \
+  do {                                                                 \
+    if (auto weft_result_ = (expression); !weft_result_.has_value()) { \
+      return std::move(weft_result_).error();                          \
+    }                                                                  \
   } while (false)

@@ -1,21 +1,22 @@
 #include "weft/tensor/arena.h"
 
+#include <utility>
+
 #include <fmt/core.h>
 #include <sys/mman.h>
-
-#include <utility>
 
 namespace weft {
 
 Result<Arena> Arena::blocking_allocate(std::size_t size_bytes) {
   if (size_bytes == 0) return Arena(nullptr, 0);
-  void* const data = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const data =
+      ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) {
     return Error(ErrorCode::kOverloaded, fmt::format("no memory for {} bytes", size_bytes));
   }
   // Huge pages where the kernel has them ready; MADV_POPULATE_WRITE then touches every page, and
-  // says so instead of killing us when memory runs out. Older kernels do not know it: touch by hand.
+  // says so instead of killing us when memory runs out. Older kernels do not know it: touch by
+  // hand.
   ::madvise(data, size_bytes, MADV_HUGEPAGE);
   auto* const bytes = static_cast<std::byte*>(data);
   if (::madvise(data, size_bytes, MADV_POPULATE_WRITE) != 0) {
@@ -26,7 +27,8 @@ Result<Arena> Arena::blocking_allocate(std::size_t size_bytes) {
 }
 
 Arena::Arena(Arena&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_bytes_(std::exchange(other.size_bytes_, 0)) {}
+    : data_(std::exchange(other.data_, nullptr)),
+      size_bytes_(std::exchange(other.size_bytes_, 0)) {}
 
 Arena& Arena::operator=(Arena&& other) noexcept {
   std::swap(data_, other.data_);

@@ -40,13 +40,19 @@ constexpr bool in_enum_order() {
 }
 static_assert(in_enum_order());
 
-const Entry& entry(DType dtype) { return kEntries.at(static_cast<std::size_t>(dtype)); }
+const Entry& entry(DType dtype) {
+  return kEntries.at(static_cast<std::size_t>(dtype));
+}
 
 }  // namespace
 
-std::size_t dtype_size_bytes(DType dtype) { return entry(dtype).size_bytes; }
+std::size_t dtype_size_bytes(DType dtype) {
+  return entry(dtype).size_bytes;
+}
 
-std::string_view dtype_name(DType dtype) { return entry(dtype).name; }
+std::string_view dtype_name(DType dtype) {
+  return entry(dtype).name;
+}
 
 std::optional<DType> try_parse_dtype(std::string_view name) {
   for (const Entry& e : kEntries) {

@@ -10,7 +10,21 @@ namespace weft {
 
 // Source: safetensors' format documentation, dtypes of whole bytes.
 enum class DType : std::uint8_t {
-  kBool, kU8, kI8, kF8E5M2, kF8E4M3, kI16, kU16, kF16, kBF16, kI32, kU32, kF32, kF64, kI64, kU64
+  kBool,
+  kU8,
+  kI8,
+  kF8E5M2,
+  kF8E4M3,
+  kI16,
+  kU16,
+  kF16,
+  kBF16,
+  kI32,
+  kU32,
+  kF32,
+  kF64,
+  kI64,
+  kU64
 };
 
 std::size_t dtype_size_bytes(DType dtype);

@@ -5,7 +5,9 @@
 
 namespace weft {
 
-std::string shape_text(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+std::string shape_text(const Shape& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
 
 Result<std::uint64_t> shape_elems(const Shape& shape) {
   std::uint64_t elems = 1;
@@ -27,9 +29,9 @@ Result<std::uint64_t> tensor_size_bytes(const TensorSpec& spec) {
   if (!elems) return std::move(elems).error().with_context(spec.name);
   std::uint64_t size_bytes = 0;
   if (__builtin_mul_overflow(*elems, dtype_size_bytes(spec.dtype), &size_bytes)) {
-    return Error(ErrorCode::kInvalidArgument, fmt::format("{}: {} of {} has more than 2^64 bytes",
-                                                          spec.name, shape_text(spec.shape),
-                                                          dtype_name(spec.dtype)));
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("{}: {} of {} has more than 2^64 bytes", spec.name,
+                             shape_text(spec.shape), dtype_name(spec.dtype)));
   }
   return size_bytes;
 }

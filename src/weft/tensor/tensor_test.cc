@@ -1,10 +1,10 @@
 #include "weft/tensor/tensor.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+
+#include <gtest/gtest.h>
 
 #include "weft/tensor/arena.h"
 #include "weft/tensor/weight_set.h"

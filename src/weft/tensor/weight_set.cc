@@ -1,8 +1,8 @@
 #include "weft/tensor/weight_set.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
+
+#include <fmt/core.h>
 
 namespace weft {
 

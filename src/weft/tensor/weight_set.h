@@ -1,5 +1,6 @@
 #pragma once
-// A model's weights in memory: a layout fixed for the life of a server, and sets of bytes laid out by it.
+// A model's weights in memory: a layout fixed for the life of a server, and sets of bytes laid out
+// by it.
 
 #include <cstddef>
 #include <cstdint>
@@ -43,8 +44,8 @@ class WeightLayout {
   std::uint64_t payload_bytes_ = 0;
 };
 
-// One set of bytes. Written by one stager while it is nobody's; immutable from the moment it is shared
-// as `const`. A server has at most two.
+// One set of bytes. Written by one stager while it is nobody's; immutable from the moment it is
+// shared as `const`. A server has at most two.
 class WeightSet {
  public:
   // Errors: kOverloaded when there is no memory. Blocks.
@@ -65,8 +66,8 @@ class WeightSet {
 
 // What a version is called. A value.
 struct VersionName {
-  std::string id;     // "blake3:..." of the manifest; decides
-  std::string label;  // for people and for vLLM's fields, "default" until one is set
+  std::string id;          // "blake3:..." of the manifest; decides
+  std::string label;       // for people and for vLLM's fields, "default" until one is set
   bool converted = false;  // a dtype was converted on receipt, so the bytes are not the sender's
 
   bool operator==(const VersionName&) const = default;
