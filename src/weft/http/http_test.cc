@@ -170,7 +170,7 @@ TEST_F(HttpTest, AnswersARequest) {
 
 TEST_F(HttpTest, EchoesBodiesOfManySizes) {
   start();
-  for (const std::size_t size : {0, 1, 1000, 16383, 16384, 65537, 1048576}) {
+  for (const std::size_t size : {0u, 1u, 1000u, 16383u, 16384u, 65537u, 1048576u}) {
     const std::string body(size, 'b');
     auto response = send("POST", "/echo", body);
     ASSERT_TRUE(response.has_value()) << response.error().message();
@@ -460,7 +460,7 @@ BulkHandler into_sink(std::size_t buffer_bytes, std::size_t fail_after = SIZE_MA
 }
 
 TEST_F(HttpTest, FillsASinkFromChunksOfEverySize) {
-  for (const std::size_t buffer : {1, 7, 4096, 100'000}) {
+  for (const std::size_t buffer : {1u, 7u, 4096u, 100'000u}) {
     add_bulk("/bulk/" + std::to_string(buffer), into_sink(buffer));
   }
   start();
