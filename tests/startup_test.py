@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""Bad starts of `weft serve`: an exit status that says what kind, and one line that says what, never a crash."""
+import json
+import pathlib
+import shutil
+import signal
+import socket
+import tempfile
+import unittest
+
+from weft_testing import FIXTURES, Program, Server
+
+INVALID, NOT_FOUND, CONFLICT, CORRUPT = 2, 4, 5, 6
+
+
+class BadStart(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.model = pathlib.Path(folder.name) / "model"
+        shutil.copytree(FIXTURES / "P_llama", self.model)
+        self.weights = self.model / "model.safetensors"
+
+    def assert_refused(self, statuses, *words, arguments=None):
+        with Program("serve", *(arguments or [self.model, "--port", "0"])) as program:
+            status = program.wait()
+        self.assertIn(status, statuses, program.lines)
+        self.assertEqual(len(program.lines), 1, program.lines)
+        for word in words:
+            self.assertIn(word, program.lines[0])
+
+    def change_config(self, **changes):
+        path = self.model / "config.json"
+        config = json.loads(path.read_text())
+        config.update(changes)
+        path.write_text(json.dumps(config))
+
+    def change_header(self, old, new):
+        """Of equal length, so that offsets stay true."""
+        self.assertEqual(len(old), len(new))
+        data = self.weights.read_bytes()
+        self.assertIn(old, data)
+        self.weights.write_bytes(data.replace(old, new, 1))
+
+    def test_no_such_folder(self):
+        self.assert_refused([NOT_FOUND], "nowhere", arguments=["/nowhere", "--port", "0"])
+
+    def test_an_empty_folder(self):
+        shutil.rmtree(self.model)
+        self.model.mkdir()
+        self.assert_refused([NOT_FOUND], "config.json")
+
+    def test_no_weights(self):
+        self.weights.unlink()
+        self.assert_refused([NOT_FOUND], str(self.model))
+
+    def test_pickles_are_no_weights(self):
+        self.weights.rename(self.model / "pytorch_model.bin")
+        self.assert_refused([NOT_FOUND], str(self.model))
+
+    def test_a_truncated_file(self):
+        data = self.weights.read_bytes()
+        for size in (0, 7, 100, len(data) - 1):
+            with self.subTest(size):
+                self.weights.write_bytes(data[:size])
+                self.assert_refused([CORRUPT], "model.safetensors")
+
+    def test_trailing_bytes(self):
+        with self.weights.open("ab") as file:
+            file.write(b"\0")
+        self.assert_refused([CORRUPT], "model.safetensors")
+
+    def test_a_config_that_is_no_json(self):
+        (self.model / "config.json").write_text("{")
+        self.assert_refused([INVALID], "config.json")
+
+    def test_a_tokenizer_that_is_none(self):
+        (self.model / "tokenizer.json").write_text("{}")
+        self.assert_refused([INVALID], "tokenizer.json")
+
+    def test_what_is_not_supported_is_refused_by_name(self):
+        for changes, word in (({"architectures": ["MambaForCausalLM"], "model_type": "mamba"}, "Mamba"),
+                              ({"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe"}, "Qwen3Moe"),
+                              ({"num_experts": 8}, "num_experts"),
+                              ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config"),
+                              ({"hidden_act": "gelu"}, "hidden_act"),
+                              ({"rope_scaling": {"rope_type": "magic"}}, "magic")):
+            with self.subTest(word):
+                shutil.copy(FIXTURES / "P_llama" / "config.json", self.model)
+                self.change_config(**changes)
+                self.assert_refused([INVALID], word)
+
+    def test_a_wrong_shape(self):
+        self.change_header(b'"shape":[192,576]', b'"shape":[576,192]')
+        self.assert_refused([INVALID], "model.safetensors", "self_attn.k_proj.weight", "[192, 576]", "[576, 192]")
+
+    def test_a_missing_and_an_unknown_tensor(self):
+        self.change_header(b"layers.0.self_attn.q_proj.weight", b"layers.0.self_attn.q_proj.wieght")
+        self.assert_refused([INVALID], "q_proj.weight")
+
+    def test_an_untied_model_needs_its_head(self):
+        shutil.copy(FIXTURES / "T_tied" / "model.safetensors", self.model)
+        self.assert_refused([INVALID], "lm_head.weight")
+
+    def test_a_dtype_that_is_no_float(self):
+        self.change_header(b'"dtype":"BF16"', b'"dtype":"I16" ')
+        self.assert_refused([INVALID], "model.safetensors", "I16")
+
+    def test_port_in_use(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = str(taken.getsockname()[1])
+            self.assert_refused([CONFLICT], port, arguments=[self.model, "--port", port])
+
+    def test_a_host_that_is_none(self):
+        self.assert_refused([INVALID], "nohost.invalid",
+                            arguments=[self.model, "--port", "0", "--host", "nohost.invalid"])
+
+    def test_wrong_flags(self):
+        for arguments in ([], [self.model, "--bogus"], [self.model, "--port", "70000"], [self.model, "--port", "x"],
+                          [self.model, "--dtype", "int8"], [self.model, "--threads", "-1"],
+                          [self.model, "--max-num-seqs", "0"], [self.model, "--allow-path", "/nowhere"],
+                          [self.model, "--log-level", "loud"], [self.model, "another"]):
+            with self.subTest(arguments), Program("serve", *arguments) as program:
+                self.assertEqual(program.wait(), INVALID, program.lines)
+                self.assertEqual(len(program.lines), 1, program.lines)
+
+
+class Stop(unittest.TestCase):
+    def test_signals_end_it_cleanly(self):
+        for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+            with self.subTest(number), Server("P_llama") as server:
+                self.assertEqual(server.stop(number), status)
+
+    def test_a_signal_ends_requests_too(self):
+        with Server("P_llama") as server:
+            events = server.stream("/v1/completions", {"prompt": "A", "max_tokens": 500, "ignore_eos": True})
+            next(events)
+            self.assertEqual(server.stop(signal.SIGINT), 130)
+            self.assertIn(list(events)[-1]["choices"][0]["finish_reason"], ("abort", "length"))
+
+    def test_a_signal_ends_a_paused_server(self):
+        with Server("P_llama") as server:
+            server.post("/pause?mode=keep")
+            self.assertEqual(server.stop(signal.SIGTERM), 143)
+
+    def test_the_same_port_serves_again_at_once(self):
+        with Server("P_llama") as server:
+            server.get("/health")
+            port = str(server.port)
+            server.stop()
+        with Server("P_llama", "--port", port) as server:
+            self.assertEqual(server.get("/health").status, 200)
+
+
+class Options(unittest.TestCase):
+    def test_dtype_converts_and_says_so(self):
+        for dtype in ("float32", "float16"):
+            with self.subTest(dtype), Server("P_llama", "--dtype", dtype) as server:
+                self.assertEqual(server.complete("A", 9)["text"], "BCDEFGHIJ")
+                self.assertTrue(server.weight_info()["converted"])
+
+    def test_names_and_lengths(self):
+        with Server("P_llama", "--served-model-name", "n", "--max-model-len", "32") as server:
+            model = server.get("/v1/models").json()["data"][0]
+            self.assertEqual((model["id"], model["max_model_len"]), ("n", 32))
+            self.assertEqual(server.post("/v1/completions", {"model": "P_llama", "prompt": "A"}).status, 404)
+            self.assertEqual(server.post("/v1/completions", {"model": "n", "prompt": "A" * 32}).status, 400)
+
+    def test_a_small_cache_and_small_steps_change_nothing(self):
+        with Server("P_llama", "--max-num-seqs", "2", "--max-num-batched-tokens", "16", "--deterministic") as server:
+            answer = server.post("/v1/completions", {"prompt": ["A" * 40] * 8, "max_tokens": 9, "temperature": 0})
+            self.assertEqual({choice["text"] for choice in answer.json()["choices"]}, {"BCDEFGHIJ"})
+
+
+if __name__ == "__main__":
+    unittest.main()
