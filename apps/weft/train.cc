@@ -1,14 +1,14 @@
 // `weft train` becomes the program `weft-train` beside it, with its arguments as they are.
 
-#include <fmt/core.h>
-#include <unistd.h>
-
-#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <system_error>
+
+#include <CLI/CLI.hpp>
+#include <fmt/core.h>
+#include <unistd.h>
 
 #include "commands.h"
 
@@ -17,8 +17,8 @@ namespace {
 
 int become_trainer(const std::vector<std::string>& given) {
   const auto program = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "weft-train";
-  // libtorch's OpenMP threads must not spin while they wait: trainer and server share the cores. OpenMP reads
-  // this before main(), so it is set here; a value that is there already stays.
+  // libtorch's OpenMP threads must not spin while they wait: trainer and server share the cores.
+  // OpenMP reads this before main(), so it is set here; a value that is there already stays.
   ::setenv("OMP_WAIT_POLICY", "passive", 0);
   std::vector<std::string> words{"weft train"};
   words.insert(words.end(), given.begin(), given.end());
@@ -34,12 +34,12 @@ int become_trainer(const std::vector<std::string>& given) {
 }  // namespace
 
 void add_train_command(CLI::App& app, Run& run) {
-  CLI::App* command = app.add_subcommand("train", "train a small model, generating through weft serve");
+  CLI::App* command =
+      app.add_subcommand("train", "train a small model, generating through weft serve");
   command->prefix_command();
   command->set_help_flag();  // the trainer has its own
-  command->callback([command, &run] {
-    run = [given = command->remaining()] { return become_trainer(given); };
-  });
+  command->callback(
+      [command, &run] { run = [given = command->remaining()] { return become_trainer(given); }; });
 }
 
 }  // namespace weft

@@ -1,19 +1,22 @@
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
+
+#include <CLI/CLI.hpp>
 
 #include "weft/app/train.h"
 
 int main(int argc, char** argv) {
-  CLI::App app{"Trains a small model by SFT and GRPO; answers come from `weft serve` over HTTP, and every\n"
-               "update goes there over HTTP. examples/ has configs, docs/training.md explains them."};
+  CLI::App app{
+      "Trains a small model by SFT and GRPO; answers come from `weft serve` over HTTP, and every\n"
+      "update goes there over HTTP. examples/ has configs, docs/training.md explains them."};
   app.name("weft train");
   weft::TrainArguments arguments;
   std::uint64_t seed = 0;
   std::string out;
   app.add_option("CONFIG", arguments.config, "TOML file")->required();
   const auto* seed_option = app.add_option("--seed", seed, "instead of the config's seed");
-  const auto* out_option = app.add_option("--out", out, "folder for results, instead of the config's");
+  const auto* out_option =
+      app.add_option("--out", out, "folder for results, instead of the config's");
   app.add_flag("--print-config", arguments.print_config,
                "print the config with every key and its meaning, and end");
   app.add_flag("--dry-run", arguments.dry_run, "check the config, say what would be done, and end");

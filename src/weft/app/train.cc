@@ -1,0 +1,128 @@
+#include "weft/app/train.h"
+
+#include <cstdio>
+#include <memory>
+
+#include <fmt/core.h>
+#include <signal.h>
+
+#include "weft/app/child_server.h"
+#include "weft/trainer/config.h"
+#include "weft/trainer/train.h"
+
+namespace weft {
+namespace {
+
+// Set by the signal handler, which may touch nothing else.
+std::atomic<bool> stop_asked{false};
+std::atomic<int> stop_signal{0};
+static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
+
+void ask_to_stop(int signal) {
+  stop_signal = signal;
+  stop_asked = true;
+}
+
+void handle_signals() {
+  struct sigaction action {};
+  action.sa_handler = ask_to_stop;
+  // A second Ctrl-C ends the process at once; the server goes with it (PR_SET_PDEATHSIG).
+  action.sa_flags = SA_RESTART | static_cast<int>(SA_RESETHAND);
+  ::sigaction(SIGINT, &action, nullptr);
+  ::sigaction(SIGTERM, &action, nullptr);
+}
+
+void print_line(std::string_view line) {
+  std::fwrite(line.data(), 1, line.size(), stdout);
+  std::fputc('\n', stdout);
+  std::fflush(stdout);  // also into a pipe, line by line
+}
+
+int fail(const Error& error) {
+  fmt::print(stderr, "weft train: {}\n", error.message());
+  return error_traits(error.code()).exit_status;
+}
+
+Result<TrainConfig> blocking_config(const TrainArguments& arguments) {
+  WEFT_TRY(TrainConfig config, blocking_load_train_config(arguments.config));
+  if (arguments.seed) config.seed = *arguments.seed;
+  if (arguments.out) config.out = *arguments.out;
+  return config;
+}
+
+Result<std::unique_ptr<ChildServer>> blocking_spawn(const TrainConfig& config,
+                                                    const std::filesystem::path& model_folder) {
+  ChildServerOptions options;
+  options.program = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "weft";
+  options.arguments = {"serve",          model_folder.string(),
+                       "--host",         "127.0.0.1",
+                       "--port",         "0",
+                       "--threads",      std::to_string(config.server.threads),
+                       "--deterministic"};
+  options.log = std::filesystem::path(config.out) / "server.log";
+  options.timeout =
+      std::chrono::milliseconds(static_cast<std::int64_t>(config.server.start_timeout_s * 1e3));
+  return ChildServer::blocking_start(options, stop_asked);
+}
+
+void print_plan(const TrainConfig& config) {
+  print_line(fmt::format(
+      "{} with {} digits, seed {}: at most {} fine-tuning steps until {:.2f} greedy, then {} GRPO "
+      "steps "
+      "of {} x {} answers, {}; results into {}",
+      config.task.name, config.task.digits, config.seed, config.sft.max_steps, config.sft.stop_at,
+      config.grpo.steps, config.grpo.prompts, config.grpo.group_size,
+      config.server.spawn ? "from a server of its own" : "from " + config.server.url.front(),
+      config.out));
+}
+
+void print_ending(const TrainConfig& config) {
+  print_line(fmt::format(
+      "\nresults: {0}/summary.json, metrics.jsonl, plot.svg, checkpoint/\n"
+      "talk to the model:\n"
+      "  weft serve {0}/checkpoint\n"
+      "  curl -s http://127.0.0.1:8000/v1/completions -H 'Content-Type: application/json' \\\n"
+      "    -d '{{\"model\": \"checkpoint\", \"prompt\": \"{1}\", \"max_tokens\": 12, "
+      "\"temperature\": 0}}'",
+      config.out, config.task.name == "add" ? "47+85=" : "31452>"));
+}
+
+}  // namespace
+
+int blocking_train_main(const TrainArguments& arguments) {
+  const auto config = blocking_config(arguments);
+  if (!config) return fail(config.error());
+  if (arguments.print_config) {
+    print_line(train_config_toml(*config));
+    return 0;
+  }
+  print_plan(*config);
+  if (arguments.dry_run) return 0;
+  handle_signals();
+
+  std::unique_ptr<ChildServer> child;
+  TrainEnvironment environment;
+  environment.print = print_line;
+  environment.stop = &stop_asked;
+  environment.blocking_servers =
+      [&](const std::filesystem::path& folder) -> Result<std::vector<std::string>> {
+    if (!config->server.spawn) return config->server.url;
+    WEFT_TRY(child, blocking_spawn(*config, folder));
+    return std::vector<std::string>{child->url()};
+  };
+  const Result<void> trained = blocking_train(*config, environment);
+  const auto ended = child == nullptr ? std::nullopt : child->try_ended();
+  child.reset();
+  if (stop_asked) {
+    fmt::print(stderr, "weft train: interrupted\n");
+    return 128 + stop_signal;
+  }
+  if (!trained && ended) {
+    return fail(Error(trained.error().code(), trained.error().message() + "; " + *ended));
+  }
+  if (!trained) return fail(trained.error());
+  print_ending(*config);
+  return 0;
+}
+
+}  // namespace weft

@@ -1,0 +1,94 @@
+#pragma once
+// TrainConfig: everything that makes a run what it is, read from one TOML file. What each key
+// means, its unit and its range stand in one table in config.cc, which the parser and
+// `--print-config` share.
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "weft/base/result.h"
+
+namespace weft {
+
+struct ModelSection {
+  std::uint64_t hidden_size = 128;
+  std::uint64_t intermediate_size = 384;
+  std::uint64_t num_layers = 4;
+  std::uint64_t head_dim = 32;
+  std::uint64_t max_position_embeddings = 64;  // tokens
+};
+
+struct TaskSection {
+  std::string name = "sort";
+  std::uint64_t digits = 5;
+  std::uint64_t held_out = 512;  // problems
+};
+
+struct SftSection {
+  std::uint64_t max_steps = 1000;
+  std::uint64_t batch = 256;  // problems
+  double learning_rate = 2e-3;
+  std::uint64_t warmup_steps = 50;
+  std::uint64_t eval_every = 2;  // steps
+  double stop_at = 0.35;         // greedy solve rate
+};
+
+struct GrpoSection {
+  std::uint64_t steps = 240;
+  std::uint64_t prompts = 64;     // a step
+  std::uint64_t group_size = 16;  // answers a prompt
+  double temperature = 1.0;
+  double learning_rate = 4e-4;
+  std::uint64_t warmup_steps = 5;
+  double clip_low = 0.2;
+  double clip_high = 0.28;
+  double max_grad_norm = 1.0;
+  std::uint64_t micro_batch = 256;  // sequences
+  std::uint64_t eval_every = 20;    // steps
+};
+
+struct ServerSection {
+  bool spawn = true;
+  std::vector<std::string> url;
+  std::uint64_t threads = 2;
+  double start_timeout_s = 60;
+  double request_timeout_s = 120;
+};
+
+struct CheckSection {
+  double max_logprob_diff = 0.05;
+  std::uint64_t rescored_sequences = 16;  // a step
+  double min_discriminating_share = 0.5;
+};
+
+struct FaultSection {
+  bool swap_labels = false;
+};
+
+struct TrainConfig {
+  std::uint64_t seed = 0;
+  std::string out = "out/demo";
+  std::uint64_t threads = 2;
+  ModelSection model;
+  TaskSection task;
+  SftSection sft;
+  GrpoSection grpo;
+  ServerSection server;
+  CheckSection check;
+  FaultSection fault;
+};
+
+// `name` stands for the file in messages. Errors: kInvalidArgument naming the line and the key: no
+// TOML, an unknown section or key (with the likeliest meant one), a wrong type, a value out of
+// range, keys that contradict.
+Result<TrainConfig> parse_train_config(std::string_view toml, std::string_view name);
+// Blocks. Errors: those of blocking_read_file, too.
+Result<TrainConfig> blocking_load_train_config(const std::filesystem::path& path);
+
+// The same config as a TOML file in which every key has its meaning as a comment.
+std::string train_config_toml(const TrainConfig& config);
+
+}  // namespace weft

@@ -1,0 +1,75 @@
+#include "weft/trainer/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace weft {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::string error_of(std::string_view toml) {
+  const auto config = parse_train_config(toml, "run.toml");
+  return config ? "no error" : config.error().message();
+}
+
+TEST(TrainConfig, TakesDefaultsForWhatIsNotThere) {
+  const auto config = parse_train_config("[grpo]\nsteps = 7\n", "run.toml");
+  ASSERT_TRUE(config) << config.error().message();
+  EXPECT_EQ(config->grpo.steps, 7u);
+  EXPECT_EQ(config->grpo.group_size, GrpoSection{}.group_size);
+  EXPECT_EQ(config->task.name, "sort");
+}
+
+TEST(TrainConfig, PrintsWhatItReadsBack) {
+  TrainConfig config;
+  config.seed = 3;
+  config.out = "a \"b\"\\c";
+  config.grpo.learning_rate = 4e-4;
+  config.server.spawn = false;
+  config.server.url = {"http://127.0.0.1:8000", "http://127.0.0.1:8001"};
+  config.fault.swap_labels = true;
+
+  const std::string text = train_config_toml(config);
+  const auto again = parse_train_config(text, "printed");
+  ASSERT_TRUE(again) << again.error().message() << "\n" << text;
+  EXPECT_EQ(train_config_toml(*again), text);
+  EXPECT_EQ(again->out, config.out);
+  EXPECT_EQ(again->server.url, config.server.url);
+  EXPECT_TRUE(again->fault.swap_labels);
+}
+
+TEST(TrainConfig, SuggestsTheKeyThatWasMeant) {
+  EXPECT_THAT(error_of("[grpo]\ngroup_sizes = 4\n"),
+              AllOf(HasSubstr("run.toml:2"), HasSubstr("unknown key `grpo.group_sizes`"),
+                    HasSubstr("did you mean `group_size`?")));
+  EXPECT_THAT(error_of("[gpro]\nsteps = 4\n"),
+              AllOf(HasSubstr("unknown section `gpro`"), HasSubstr("did you mean `grpo`?")));
+  EXPECT_THAT(error_of("sed = 1\n"), HasSubstr("did you mean `seed`?"));
+  EXPECT_THAT(error_of("quaternions = 1\n"), testing::Not(HasSubstr("did you mean")));
+}
+
+TEST(TrainConfig, NamesKeyAndLineOfAWrongValue) {
+  EXPECT_THAT(error_of("\n[grpo]\nsteps = \"many\"\n"),
+              AllOf(HasSubstr("run.toml:3"), HasSubstr("grpo.steps must be a whole number")));
+  EXPECT_THAT(error_of("[grpo]\nsteps = -1\n"), HasSubstr("grpo.steps must be a whole number"));
+  EXPECT_THAT(error_of("[grpo]\ngroup_size = 1\n"), HasSubstr("grpo.group_size must be from 2"));
+  EXPECT_THAT(error_of("[sft]\nlearning_rate = nan\n"),
+              HasSubstr("sft.learning_rate must be at least 0"));
+  EXPECT_THAT(error_of("[server]\nurl = [1]\n"), HasSubstr("server.url must be a list of strings"));
+  EXPECT_THAT(error_of("task = \"sort\"\n"), HasSubstr("task must be a section"));
+  EXPECT_THAT(error_of("seed = = 1\n"), HasSubstr("run.toml:1"));
+}
+
+TEST(TrainConfig, RefusesWhatContradicts) {
+  EXPECT_THAT(error_of("[model]\nhidden_size = 100\nhead_dim = 32\n"), HasSubstr("multiple"));
+  EXPECT_THAT(error_of("[server]\nspawn = false\n"), HasSubstr("server.url must name a server"));
+  EXPECT_THAT(error_of("[server]\nurl = [\"http://127.0.0.1:1\"]\n"),
+              HasSubstr("server.spawn must be false"));
+  EXPECT_THAT(error_of("[task]\nname = \"sotr\"\n"),
+              AllOf(HasSubstr("did you mean `sort`?"), HasSubstr("sort, add")));
+}
+
+}  // namespace
+}  // namespace weft

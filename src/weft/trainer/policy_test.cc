@@ -1,0 +1,213 @@
+#include "weft/trainer/policy.h"
+
+#include <cmath>
+#include <latch>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "weft/engine/engine.h"
+#include "weft/trainer/version_check.h"
+
+namespace weft {
+namespace {
+
+using testing::FloatNear;
+using testing::Pointwise;
+
+ModelConfig tiny(Architecture architecture) {
+  ModelConfig config;
+  config.architecture = architecture;
+  config.vocab_size = 16;
+  config.hidden_size = 32;
+  config.intermediate_size = 48;
+  config.num_layers = 2;
+  config.num_heads = 4;
+  config.num_kv_heads = 2;
+  config.head_dim = 8;
+  config.max_position_embeddings = 64;
+  config.tie_word_embeddings = architecture != Architecture::kQwen2;
+  config.qkv_bias = architecture == Architecture::kQwen2;
+  config.qk_norm = architecture == Architecture::kQwen3;
+  return config;
+}
+
+const std::vector<TokenSequence> kSequences{
+    {{1, 2, 3}, {4, 5, 6, 7}}, {{9}, {8}}, {{3, 1, 4, 1, 5, 9, 2, 6}, {5, 3, 5}}};
+
+std::unique_ptr<Policy> make_policy(const ModelConfig& config, std::uint64_t seed) {
+  auto policy = Policy::create(config, seed, 1);
+  WEFT_CHECK(policy.has_value());
+  return std::move(*policy);
+}
+
+// Steps so large that norms and biases, too, are far from where they began.
+void take_steps(Policy& policy, int count) {
+  for (int i = 0; i < count; ++i) {
+    const auto logprobs = policy.forward(kSequences);
+    policy.backward(std::vector<float>(logprobs.size(), -1.0f));
+    policy.step(0.05);
+  }
+}
+
+std::shared_ptr<const WeightSet> weights_of(const Policy& policy, const ModelConfig& config) {
+  auto layout = WeightLayout::make(expected_tensors(config));
+  auto weights = WeightSet::blocking_allocate(std::make_shared<WeightLayout>(std::move(*layout)));
+  WEFT_CHECK(weights.has_value());
+  policy.write_weights(**weights);
+  return *weights;
+}
+
+// Collects an answer.
+class AnswerSink final : public SequenceSink {
+ public:
+  void on_prompt(std::vector<ScoredToken>, std::shared_ptr<const VersionName>) override {}
+  void on_token(TokenEvent event) override {
+    answer.tokens.push_back(event.token);
+    answer.logprobs.push_back(event.scored.chosen.logprob);
+  }
+  void on_finish(FinishEvent) override { finished.count_down(); }
+
+  Rollout answer;
+  std::latch finished{1};
+};
+
+// Ten tokens sampled after `prompt` by the engine in the server's deterministic mode.
+Rollout sample(const ModelConfig& config, std::shared_ptr<const WeightSet> weights,
+               const std::vector<std::uint32_t>& prompt, const std::string& label) {
+  EngineOptions options;
+  options.threads = 1;
+  options.deterministic = true;
+  options.kv_cache_bytes = 1 << 20;
+  auto engine = Engine::create(config, options, std::move(weights), {label, label});
+  WEFT_CHECK(engine.has_value());
+  auto sink = std::make_shared<AnswerSink>();
+  SequenceRequest request;
+  request.prompt = prompt;
+  request.sampling.max_tokens = 10;
+  request.sampling.seed = 5;
+  request.sampling.logprobs = 0;
+  request.sink = sink;
+  WEFT_CHECK((*engine)->submit(std::move(request)).has_value());
+  sink->finished.wait();
+  sink->answer.versions = {{label, 0, sink->answer.tokens.size()}};
+  return sink->answer;
+}
+
+class PolicyOfArchitecture : public testing::TestWithParam<Architecture> {};
+
+TEST_P(PolicyOfArchitecture, ScoresAsTheEngineDoes) {
+  const ModelConfig config = tiny(GetParam());
+  const auto policy = make_policy(config, 1);
+  take_steps(*policy, 3);
+
+  const std::vector<std::uint32_t> prompt{3, 1, 4, 1, 5};
+  const Rollout answer = sample(config, weights_of(*policy, config), prompt, "a");
+
+  const TokenScores scores = policy->score(std::vector<TokenSequence>{{prompt, answer.tokens}});
+  EXPECT_THAT(scores.logprobs, Pointwise(FloatNear(1e-4f), answer.logprobs));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PolicyOfArchitecture,
+                         testing::Values(Architecture::kLlama, Architecture::kQwen2,
+                                         Architecture::kQwen3));
+
+TEST(Policy, ScoresDoNotDependOnWhatElseIsInTheBatch) {
+  const auto policy = make_policy(tiny(Architecture::kLlama), 1);
+
+  const auto together = policy->score(kSequences).logprobs;
+  std::vector<float> alone;
+  for (const TokenSequence& sequence : kSequences) {
+    for (const float logprob : policy->score(std::span(&sequence, 1)).logprobs)
+      alone.push_back(logprob);
+  }
+  EXPECT_THAT(together, Pointwise(FloatNear(1e-5f), alone));
+}
+
+TEST(Policy, LearnsWhatTheGradientAsksFor) {
+  const auto policy = make_policy(tiny(Architecture::kLlama), 1);
+  const auto total = [&] {
+    float sum = 0;
+    for (const float logprob : policy->score(kSequences).logprobs) sum += logprob;
+    return sum;
+  };
+  const float before = total();
+  for (int i = 0; i < 30; ++i) {
+    const auto logprobs = policy->forward(kSequences);
+    policy->backward(std::vector<float>(logprobs.size(), -1.0f / 8));
+    policy->step(0.01);
+  }
+  EXPECT_GT(total(), before / 10);
+  const auto greedy = policy->score(kSequences).greedy;
+  EXPECT_EQ(std::count(greedy.begin(), greedy.end(), true), 8);
+}
+
+TEST(Policy, IsAFunctionOfItsSeed) {
+  const ModelConfig config = tiny(Architecture::kLlama);
+  const auto policy = make_policy(config, 1), again = make_policy(config, 1);
+  take_steps(*policy, 3);
+  take_steps(*again, 3);
+
+  EXPECT_EQ(policy->score(kSequences).logprobs, again->score(kSequences).logprobs);
+  EXPECT_NE(policy->score(kSequences).logprobs, make_policy(config, 2)->score(kSequences).logprobs);
+}
+
+TEST(Policy, LeavesAllAsItWasWhenAGradientIsNotFinite) {
+  const auto policy = make_policy(tiny(Architecture::kLlama), 1);
+  const auto before = policy->forward(kSequences);
+  policy->backward(std::vector<float>(before.size(), NAN));
+
+  EXPECT_FALSE(std::isfinite(policy->step(0.01)));
+  EXPECT_EQ(policy->score(kSequences).logprobs, before);
+}
+
+class VersionCheckTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto policy = make_policy(config_, 1);
+    first_ = weights_of(*policy, config_);
+    take_steps(*policy, 1);
+    second_ = weights_of(*policy, config_);
+    take_steps(*policy, 1);
+    third_ = weights_of(*policy, config_);
+    auto check = VersionCheck::create(config_, first_);
+    ASSERT_TRUE(check) << check.error().message();
+    check_.emplace(std::move(*check));
+    check_->remember("step-0", second_);
+    check_->remember("step-1", third_);
+  }
+  VersionCounts count(const Rollout& rollout) {
+    const auto counts = check_->blocking_check(std::span(&prompt_, 1), std::span(&rollout, 1));
+    EXPECT_TRUE(counts);
+    return *counts;
+  }
+
+  ModelConfig config_ = tiny(Architecture::kLlama);
+  std::vector<std::uint32_t> prompt_{3, 1, 4, 1, 5};
+  std::shared_ptr<const WeightSet> first_, second_, third_;
+  std::optional<VersionCheck> check_;
+};
+
+TEST_F(VersionCheckTest, FindsTokensRightUnderTheVersionTheyName) {
+  for (const auto& [label, weights] : {std::pair("step-0", second_), std::pair("step-1", third_)}) {
+    const VersionCounts counts = count(sample(config_, weights, prompt_, label));
+    EXPECT_EQ(counts.checked, 10u);
+    EXPECT_EQ(counts.wrong, 0u);
+    EXPECT_EQ(counts.discriminating, 10u);
+  }
+}
+
+TEST_F(VersionCheckTest, CountsTokensThatNameAnotherVersionAsWrong) {
+  EXPECT_EQ(count(sample(config_, second_, prompt_, "step-1")).wrong, 10u);
+  EXPECT_EQ(count(sample(config_, third_, prompt_, "step-0")).wrong, 10u);
+  EXPECT_EQ(count(sample(config_, third_, prompt_, "step-7")).wrong, 10u);
+}
+
+TEST_F(VersionCheckTest, CountsOneChangedBitAsWrong) {
+  Rollout rollout = sample(config_, third_, prompt_, "step-1");
+  rollout.logprobs[4] = std::nextafter(rollout.logprobs[4], 0.0f);
+  EXPECT_EQ(count(rollout).wrong, 1u);
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,32 @@
+#pragma once
+// One run of `weft train`: supervised fine-tuning from random weights, then GRPO whose rollouts
+// come from inference servers over HTTP and whose every update goes to them over HTTP.
+
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "weft/base/result.h"
+#include "weft/trainer/config.h"
+
+namespace weft {
+
+// What a run needs of the process it runs in. All must outlive the run.
+struct TrainEnvironment {
+  // Answers the URLs of servers of the model in `folder` (any weights), started or found. Blocks.
+  std::function<Result<std::vector<std::string>>(const std::filesystem::path& folder)>
+      blocking_servers;
+  std::function<void(std::string_view line)> print;  // for people
+  const std::atomic<bool>* stop = nullptr;           // looked at between steps
+};
+
+// Writes into config.out: start/ (the random weights that servers start with), metrics.jsonl,
+// summary.json, plot.svg, checkpoint/ (the trained model). Blocks. Errors: kCancelled after `stop`;
+// kCorrupt when one of the run's own checks failed, with summary.json written and naming it;
+// kInternal for a loss that is not finite, naming the step; those of the servers and of files.
+Result<void> blocking_train(const TrainConfig& config, const TrainEnvironment& environment);
+
+}  // namespace weft

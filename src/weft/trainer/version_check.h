@@ -1,0 +1,63 @@
+#pragma once
+// VersionCheck: did the tokens come from the versions they name? It keeps the weights that were
+// published under each label and scores sampled tokens again with an engine of its own, in the
+// deterministic mode in which the server runs: the log-probabilities must be equal bit for bit. One
+// thread.
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "weft/base/result.h"
+#include "weft/engine/engine.h"
+#include "weft/tensor/weight_set.h"
+#include "weft/trainer/policy.h"
+#include "weft/trainer/rollout.h"
+
+namespace weft {
+
+// Sums over tokens.
+struct VersionCounts {
+  std::uint64_t checked = 0;
+  std::uint64_t wrong =
+      0;  // would score otherwise under the version they name, or name none we know
+  std::uint64_t discriminating = 0;  // would have scored otherwise under the version before
+
+  VersionCounts& operator+=(const VersionCounts& other);
+  double discriminating_share() const;  // of `checked`; 0 if that is
+};
+
+class VersionCheck {
+ public:
+  // `first` is the version that stands before all published ones. Errors: those of Engine::create.
+  static Result<VersionCheck> create(const ModelConfig& config,
+                                     std::shared_ptr<const WeightSet> first);
+
+  // From now on `label` means `weights`. The newest few versions are kept.
+  void remember(std::string label, std::shared_ptr<const WeightSet> weights);
+
+  // Counts all tokens of `rollouts`, each the answer to the prompt at its place in `prompts`.
+  // Blocks. Errors: the engine's.
+  Result<VersionCounts> blocking_check(std::span<const std::vector<std::uint32_t>> prompts,
+                                       std::span<const Rollout> rollouts);
+
+ private:
+  struct Version {
+    std::string label;
+    std::shared_ptr<const WeightSet> weights;
+  };
+  explicit VersionCheck(std::unique_ptr<Engine> engine) : engine_(std::move(engine)) {}
+
+  // Log-probabilities of the answers' tokens under `version`; [sequences][answer tokens].
+  Result<std::vector<std::vector<float>>> blocking_score(const Version& version,
+                                                         std::span<const TokenSequence> sequences);
+
+  std::unique_ptr<Engine> engine_;
+  std::deque<Version> versions_;  // oldest first
+};
+
+}  // namespace weft

@@ -1,0 +1,158 @@
+"""`weft train` from end to end on examples/smoke.toml: trainer and server are two processes, all over HTTP."""
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import tempfile
+import unittest
+import xml.dom.minidom
+
+from weft_testing import TIMEOUT_S, WEFT
+
+SMOKE = (pathlib.Path(os.environ["WEFT_SOURCE_DIR"]) / "examples/smoke.toml").read_text()
+TIMES = re.compile(r"_(ms|us|per_s)$")
+
+
+def children(pid):
+    return [int(child) for thread in pathlib.Path(f"/proc/{pid}/task").iterdir()
+            for child in (thread / "children").read_text().split()]
+
+
+def is_running(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+class Train(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def start(self, config, *flags, out="out"):
+        file = self.folder / "run.toml"
+        file.write_text(config)
+        return subprocess.Popen([WEFT, "train", file, "--out", self.folder / out, *flags], text=True,
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def run_to_end(self, config, *flags, out="out"):
+        with self.start(config, *flags, out=out) as process:
+            try:
+                output, errors = process.communicate(timeout=TIMEOUT_S)
+            finally:
+                process.kill()
+        return process.returncode, output, errors
+
+    def metrics(self, out="out"):
+        return [json.loads(line) for line in (self.folder / out / "metrics.jsonl").read_text().splitlines()]
+
+    def test_learns_publishes_and_checks_itself(self):
+        status, output, errors = self.run_to_end(SMOKE)
+
+        self.assertEqual(status, 0, output + errors)
+        summary = json.loads((self.folder / "out/summary.json").read_text())
+        self.assertEqual(summary["updates"], 5)
+        self.assertEqual(summary["tokens_with_wrong_version"], 0)
+        self.assertGreater(summary["tokens_checked"], 300)
+        self.assertGreaterEqual(summary["discriminating_share"], 0.5)
+        self.assertLess(summary["logprob_max_abs_diff"], 1e-3)
+        self.assertGreater(summary["bytes_per_update"], 10_000)
+        self.assertEqual([step["version"] for step in self.metrics()], [f"step-{n}" for n in range(1, 6)])
+        self.assertIn("weft serve", output)
+        xml.dom.minidom.parse(str(self.folder / "out/plot.svg"))
+        names = {file.name for file in (self.folder / "out/checkpoint").iterdir()}
+        self.assertEqual(names, {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json",
+                                 "tokenizer_config.json"})
+
+    def test_same_seed_same_metrics(self):
+        runs = []
+        for out, seed in (("a", "7"), ("b", "7"), ("c", "8")):
+            status, output, errors = self.run_to_end(SMOKE, "--seed", seed, out=out)
+            self.assertEqual(status, 0, output + errors)
+            runs.append([{k: v for k, v in step.items() if not TIMES.search(k)} for step in self.metrics(out)])
+
+        self.assertEqual(runs[0], runs[1])
+        self.assertNotEqual(runs[0], runs[2])
+
+    def test_swapped_labels_are_caught(self):
+        status, _, errors = self.run_to_end(SMOKE + "\n[fault]\nswap_labels = true\n")
+
+        self.assertEqual(status, 6, errors)
+        self.assertRegex(errors, r"step 2: \d+ of \d+ rescored tokens do not come from the version that they name")
+        summary = json.loads((self.folder / "out/summary.json").read_text())
+        self.assertGreater(summary["tokens_with_wrong_version"], 0)
+        self.assertIn("do not come from", summary["failure"])
+
+    def test_ctrl_c_leaves_no_process(self):
+        endless = SMOKE.replace("steps = 5\n", "steps = 1000000\n")
+        with self.start(endless) as process:
+            try:
+                next(line for line in process.stdout if line.startswith("step "))
+                servers = children(process.pid)
+                process.send_signal(signal.SIGINT)
+                _, errors = process.communicate(timeout=TIMEOUT_S)
+            finally:
+                process.kill()
+
+        self.assertEqual(process.returncode, 130, errors)
+        self.assertEqual(errors, "weft train: interrupted\n")
+        self.assertEqual(len(servers), 1)
+        self.assertFalse(is_running(servers[0]))
+
+    def test_a_dead_server_is_one_clear_error(self):
+        endless = SMOKE.replace("steps = 5\n", "steps = 1000000\n")
+        with self.start(endless) as process:
+            try:
+                next(line for line in process.stdout if line.startswith("step "))
+                os.kill(children(process.pid)[0], signal.SIGKILL)
+                _, errors = process.communicate(timeout=TIMEOUT_S)
+            finally:
+                process.kill()
+
+        self.assertEqual(process.returncode, 8, errors)
+        self.assertEqual(len(errors.splitlines()), 1, errors)
+        self.assertIn("the server was ended by signal 9", errors)
+
+    def test_an_unreachable_server_is_one_clear_error(self):
+        config = SMOKE.replace("[server]\n", "[server]\nspawn = false\nurl = [\"http://127.0.0.1:9\"]\n")
+        status, _, errors = self.run_to_end(config)
+
+        self.assertEqual(status, 8, errors)
+        self.assertEqual(len(errors.splitlines()), 1, errors)
+        self.assertIn("no server at http://127.0.0.1:9", errors)
+        self.assertTrue((self.folder / "out/start/model.safetensors").exists())
+
+    def test_a_loss_that_is_not_finite_stops_the_run(self):
+        config = SMOKE.replace("[sft]\n", "[sft]\nlearning_rate = 1e38\nstop_at = 1.0\n")
+        status, _, errors = self.run_to_end(config)
+
+        self.assertEqual(status, 70, errors)
+        self.assertEqual(len(errors.splitlines()), 1, errors)
+        self.assertRegex(errors, r"fine-tuning step \d+: the loss or its gradient is not finite")
+
+    def test_prints_a_config_it_reads(self):
+        status, printed, errors = self.run_to_end(SMOKE, "--print-config")
+        self.assertEqual(status, 0, errors)
+        status, again, errors = self.run_to_end(printed, "--print-config")
+        self.assertEqual(status, 0, errors)
+        self.assertEqual(printed, again)
+
+    def test_dry_run_does_nothing(self):
+        status, output, errors = self.run_to_end(SMOKE, "--dry-run")
+        self.assertEqual(status, 0, errors)
+        self.assertIn("sort with 3 digits", output)
+        self.assertFalse((self.folder / "out").exists())
+
+    def test_a_wrong_config_is_one_line(self):
+        status, _, errors = self.run_to_end(SMOKE.replace("group_size", "group_sise"))
+        self.assertEqual(status, 2)
+        self.assertEqual(len(errors.splitlines()), 1, errors)
+        self.assertIn("did you mean `group_size`?", errors)
+
+
+if __name__ == "__main__":
+    unittest.main()
