@@ -104,9 +104,14 @@ struct Generation : Sequence {
   bool wants_prompt_scores() const { return sampling.prompt_logprobs && !prompt_reported; }
 };
 
+// Seeds that no other process has, each other than the last: uniform_of() makes unrelated numbers
+// of neighbours.
 std::uint64_t draw_seed() {
-  std::random_device device;
-  return std::uint64_t{device()} << 32 | device();
+  static std::atomic<std::uint64_t> next = [] {
+    std::random_device device;
+    return std::uint64_t{device()} << 32 | device();
+  }();
+  return next.fetch_add(1, std::memory_order_relaxed);
 }
 
 // One row of logits and what it is for.
