@@ -135,28 +135,30 @@ Result<int> serve(const ServeOptions& options) {
   RenderThread render;
   WEFT_TRY(Checkpoint checkpoint, blocking_load_checkpoint(options.model, options.dtype));
   checkpoint.config.eos_token_ids = checkpoint.eos_token_ids;
-  WEFT_TRY(const auto engine, Engine::create(checkpoint.config, options.engine, checkpoint.weights,
-                                             {"", "default", checkpoint.converted}));
+  WEFT_TRY(auto engine, Engine::create(checkpoint.config, options.engine, checkpoint.weights,
+                                       {"", "default", checkpoint.converted}));
   WEFT_TRY(const ServedModel model, describe(options, checkpoint, *engine));
   EngineTarget target(*engine);
   ReceiverOptions receiver_options;
   receiver_options.tied_embeddings = checkpoint.config.tie_word_embeddings;
-  WEFT_TRY(const auto receiver,
+  WEFT_TRY(auto receiver,
            Receiver::blocking_create(std::move(checkpoint.weights), target, receiver_options));
   GenerationService generations(*engine, model, render);
-  auto routes = serving_routes({*engine, model, *receiver, render, generations, options.allow_path,
-                                fmt::format("{:08x}", std::random_device{}())});
+  auto routes = serving_routes({*engine, model, *receiver, target, render, generations,
+                                options.allow_path, fmt::format("{:08x}", std::random_device{}())});
   for (http::Route& route : receiver->routes()) routes.push_back(std::move(route));
   http::ServerOptions server_options;
   server_options.host = options.host;
   server_options.port = options.port;
   WEFT_TRY(server, http::Server::create(server_options, std::move(routes)));
-  announce(options, model, *engine->version(), server->port());
+  announce(options, model, target.current(), server->port());
 
   const int signal = stop.blocking_wait();
   generations.abort({});
   server->blocking_stop(kStopGrace);
   render.blocking_stop();
+  receiver.reset();
+  engine.reset();  // before the target: a commit may still be on its way
   return kExitBySignal + signal;
 }
 

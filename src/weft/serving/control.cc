@@ -160,10 +160,10 @@ Result<Response> Control::set_version(const Request& request) {
 }
 
 Result<Response> Control::weight_info(const Request&) {
-  const auto version = parts_.engine.version();
-  return json_answer({{"weight_version", version->label},
-                      {"id", version->id},
-                      {"converted", version->converted},
+  const VersionName version = parts_.target.current();
+  return json_answer({{"weight_version", version.label},
+                      {"id", version.id},
+                      {"converted", version.converted},
                       {"instance_id", parts_.instance_id}});
 }
 

@@ -1,6 +1,11 @@
 #pragma once
 // EngineTarget: lets the weight receiver put a staged set in front of the engine. Thread-safe.
 
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "weft/base/guarded.h"
 #include "weft/engine/engine.h"
 #include "weft/transfer/receiver.h"
 
@@ -8,21 +13,30 @@ namespace weft {
 
 class EngineTarget : public WeightTarget {
  public:
-  // `engine` must outlive this.
-  explicit EngineTarget(Engine& engine) : engine_(engine) {}
+  // `engine` must outlive this, and this every commit.
+  explicit EngineTarget(Engine& engine) : engine_(engine), current_(*engine.version()) {}
 
   void commit(std::shared_ptr<const WeightSet> weights, VersionName version,
               std::function<void(Committed)> done) override {
-    engine_.swap_weights(std::move(weights), std::move(version),
-                         [done = std::move(done)](SwapReport report) {
+    engine_.swap_weights(std::move(weights), version,
+                         [this, version, done = std::move(done)](SwapReport report) {
+                           current_.with([&](VersionName& current) { current = version; });
                            done({std::move(report.retired), report.stall_us});
                          });
   }
-  void rename(VersionName version) override { engine_.rename_version(std::move(version)); }
-  VersionName current() const override { return *engine_.version(); }
+  void rename(VersionName version) override {
+    current_.with([&](VersionName& current) { current = version; });
+    engine_.rename_version(std::move(version));
+  }
+  // What the last call that has returned or called back made it: the engine itself takes a new name
+  // only after its step.
+  VersionName current() const override {
+    return current_.with([](const VersionName& current) { return current; });
+  }
 
  private:
   Engine& engine_;
+  Guarded<VersionName> current_;
 };
 
 }  // namespace weft

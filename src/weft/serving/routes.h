@@ -22,6 +22,7 @@ struct ServingParts {
   Engine& engine;
   const ServedModel& model;
   Receiver& receiver;
+  const WeightTarget& target;  // the receiver's
   RenderThread& render;
   GenerationService& generations;
   std::optional<std::filesystem::path> allow_path;  // where {"path"} may read; nothing: nowhere

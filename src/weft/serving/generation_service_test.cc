@@ -1,0 +1,204 @@
+// Runs against an engine that does what the test says, and exchanges that keep what they were
+// given.
+
+#include "weft/serving/generation_service.h"
+
+#include <future>
+#include <vector>
+
+#include <boost/json.hpp>
+#include <gtest/gtest.h>
+
+#include "weft/base/guarded.h"
+
+namespace weft {
+namespace {
+
+class ScriptedEngine : public Engine {
+ public:
+  const ModelConfig& config() const override { return config_; }
+  const EngineOptions& options() const override { return options_; }
+  Result<SequenceId> submit(SequenceRequest request) override {
+    if (requests.size() == room) return Error(ErrorCode::kOverloaded, "no room");
+    requests.push_back(std::move(request));
+    return SequenceId{requests.size()};
+  }
+  void cancel(SequenceId id) override {
+    cancelled.with([&](auto& ids) { ids.push_back(id); });
+  }
+  void pause(PauseMode, bool, std::function<void()> done) override { done(); }
+  void resume() override {}
+  bool is_paused() const override { return false; }
+  void swap_weights(std::shared_ptr<const WeightSet>, VersionName,
+                    std::function<void(SwapReport)>) override {}
+  void rename_version(VersionName) override {}
+  std::shared_ptr<const VersionName> version() const override { return version_; }
+  EngineStats stats() const override { return {}; }
+
+  void say(std::size_t sequence, std::uint32_t token) {
+    TokenEvent event;
+    event.token = token;
+    event.version = version_;
+    requests.at(sequence).sink->on_token(std::move(event));
+  }
+  void end(std::size_t sequence, FinishReason reason, std::optional<Error> error = {}) {
+    FinishEvent event;
+    event.reason = reason;
+    event.error = std::move(error);
+    requests.at(sequence).sink->on_finish(std::move(event));
+  }
+
+  std::vector<SequenceRequest> requests;
+  std::size_t room = 100;
+  Guarded<std::vector<SequenceId>> cancelled;
+
+ private:
+  ModelConfig config_;
+  EngineOptions options_;
+  std::shared_ptr<const VersionName> version_ =
+      std::make_shared<const VersionName>(VersionName{"x", "a", false});
+};
+
+class KeptExchange : public http::Exchange {
+ public:
+  void respond(http::Response response) override {
+    status = response.status;
+    body = std::move(response.body);
+  }
+  void respond_from(http::Response, std::vector<std::span<const std::byte>>,
+                    std::shared_ptr<const void>) override {}
+  void begin_stream(http::Response head) override { status = head.status; }
+  void write(std::string piece) override { body += piece; }
+  void end() override { ended = true; }
+  void on_close(std::function<void()> callback) override { closed = std::move(callback); }
+
+  int status = 0;
+  bool ended = false;
+  std::string body;
+  std::function<void()> closed;
+};
+
+class GenerationServiceTest : public testing::Test {
+ protected:
+  GenerationServiceTest() {
+    model_.name = "m";
+    model_.vocab_size = 272;
+    model_.max_model_len = 64;
+  }
+  static GenerationRequest ids_request() {
+    GenerationRequest request;
+    request.api = Api::kGenerate;
+    request.prompts.push_back({{1, 2}, std::nullopt});
+    return request;
+  }
+  std::shared_ptr<KeptExchange> run(GenerationRequest request) {
+    auto exchange = std::make_shared<KeptExchange>();
+    service_.run(std::move(request), exchange);
+    return exchange;
+  }
+  // What was posted so far is rendered.
+  void flush() {
+    std::promise<void> done;
+    render_.post([&done] { done.set_value(); });
+    done.get_future().wait();
+  }
+  // The same, and nothing more will be.
+  void settle() { render_.blocking_stop(); }
+  std::size_t cancelled() {
+    return engine_.cancelled.with([](auto& ids) { return ids.size(); });
+  }
+
+  ServedModel model_;
+  ScriptedEngine engine_;
+  RenderThread render_;
+  GenerationService service_{engine_, model_, render_};
+};
+
+TEST_F(GenerationServiceTest, AnswersOnceAllSequencesHaveEnded) {
+  GenerationRequest request = ids_request();
+  request.n = 2;
+  request.sampling.seed = 7;
+  const auto exchange = run(std::move(request));
+  engine_.say(1, 9);
+  engine_.end(1, FinishReason::kLength);
+  engine_.say(0, 8);
+  engine_.end(0, FinishReason::kStop);
+  settle();
+
+  EXPECT_EQ(engine_.requests[0].sampling.seed, 7u);
+  EXPECT_EQ(engine_.requests[1].sampling.seed, 8u);
+  const auto choices = boost::json::parse(exchange->body).at("choices").as_array();
+  ASSERT_EQ(choices.size(), 2u);
+  EXPECT_EQ(boost::json::serialize(choices[0].at("token_ids")), "[8]");
+  EXPECT_EQ(boost::json::serialize(choices[1].at("token_ids")), "[9]");
+}
+
+TEST_F(GenerationServiceTest, AnEngineWithoutRoomIsAnErrorAndNothingIsLeftRunning) {
+  engine_.room = 1;
+  GenerationRequest request = ids_request();
+  request.n = 3;
+  const auto exchange = run(std::move(request));
+  settle();
+
+  EXPECT_EQ(exchange->status, 503);
+  EXPECT_EQ(cancelled(), 1u);
+  engine_.requests.clear();
+  EXPECT_EQ(service_.active(), 0u);
+}
+
+TEST_F(GenerationServiceTest, AClientThatIsGoneEndsItsSequences) {
+  const auto exchange = run(ids_request());
+  exchange->closed();
+  engine_.end(0, FinishReason::kAbort);
+  settle();
+
+  EXPECT_EQ(cancelled(), 1u);
+  EXPECT_EQ(exchange->body, "");
+  engine_.requests.clear();
+  EXPECT_EQ(service_.active(), 0u);
+}
+
+TEST_F(GenerationServiceTest, AFailedSequenceFailsTheRequestAlone) {
+  const auto broken = run(ids_request());
+  const auto neighbour = run(ids_request());
+  engine_.end(0, FinishReason::kError, Error(ErrorCode::kInternal, "the logits are NaN"));
+  engine_.say(1, 5);
+  engine_.end(1, FinishReason::kLength);
+  settle();
+
+  EXPECT_EQ(broken->status, 500);
+  EXPECT_NE(broken->body.find("the logits are NaN"), std::string::npos);
+  EXPECT_EQ(neighbour->status, 200);
+}
+
+TEST_F(GenerationServiceTest, AStreamThatFailsEndsWithAnErrorEvent) {
+  GenerationRequest request = ids_request();
+  request.stream = true;
+  const auto exchange = run(std::move(request));
+  flush();
+  engine_.say(0, 5);
+  engine_.end(0, FinishReason::kError, Error(ErrorCode::kInternal, "the logits are NaN"));
+  settle();
+
+  EXPECT_TRUE(exchange->body.ends_with("data: [DONE]\n\n"));
+  EXPECT_NE(exchange->body.find("data: {\"error\""), std::string::npos);
+  EXPECT_TRUE(exchange->ended);
+}
+
+TEST_F(GenerationServiceTest, AbortsByIdWithAndWithoutPrefix) {
+  GenerationRequest first = ids_request();
+  first.request_id = "one";
+  run(std::move(first));
+  run(ids_request());
+
+  service_.abort(std::vector<std::string>{"generate-tokens-one"});
+  EXPECT_EQ(cancelled(), 1u);
+  service_.abort(std::vector<std::string>{"one", "unknown"});
+  EXPECT_EQ(cancelled(), 2u);
+  service_.abort({});
+  EXPECT_EQ(cancelled(), 4u);
+  engine_.requests.clear();
+}
+
+}  // namespace
+}  // namespace weft
