@@ -42,9 +42,10 @@ struct CacheSize {
 // Replaces zeros in `options` and says how large the cache is.
 Result<CacheSize> choose_sizes(const ModelConfig& config, EngineOptions& options) {
   if (options.threads == 0) options.threads = std::max(1u, std::thread::hardware_concurrency());
-  if (options.max_num_seqs == 0 || options.max_num_batched_tokens == 0) {
+  constexpr std::uint64_t kMost = 1'000'000;
+  if (options.max_num_seqs - 1 >= kMost || options.max_num_batched_tokens - 1 >= kMost) {
     return Error(ErrorCode::kInvalidArgument,
-                 "max_num_seqs and max_num_batched_tokens must be above 0");
+                 fmt::format("max_num_seqs and max_num_batched_tokens must be 1 to {}", kMost));
   }
   if (options.page_tokens == 0 || options.page_tokens % 16 != 0) {
     return Error(ErrorCode::kInvalidArgument, "page_tokens must be a multiple of 16");
@@ -164,7 +165,7 @@ class EngineImpl final : public Engine, private LogitsConsumer {
         [this, mode, clear_cache, done = std::move(done)] {
           pause_mode_ = mode;
           if (mode == PauseMode::kAbort) abort_all();
-          if (clear_cache) scheduler_.drop_computed();
+          if (clear_cache && mode == PauseMode::kKeep) scheduler_.drop_computed();
           if (done) pauses_.push_back(done);
         },
         true);
@@ -220,7 +221,8 @@ class EngineImpl final : public Engine, private LogitsConsumer {
   std::optional<FinishEvent> try_end(const Generation& generation, std::uint32_t token) const;
   void finish(Generation& generation, FinishEvent event);
   std::uint64_t& finished_counter(FinishReason reason);
-  void leave_queue(Generation& generation);
+  // Whether it was in the queue of those never started until now.
+  bool leave_queue(Generation& generation);
   void abort_all();
   void complete_pauses();
   void publish_stats();
@@ -248,10 +250,9 @@ class EngineImpl final : public Engine, private LogitsConsumer {
   // Shared with callers.
   Guarded<std::shared_ptr<const VersionName>> version_;
   Guarded<EngineStats> stats_;
-  std::atomic<SequenceId> last_id_ = 0;  // only has to be unique
-  std::atomic<std::uint64_t> queued_ =
-      0;                              // submitted and never started; a limit, so relaxed will do
-  std::atomic<bool> paused_ = false;  // what callers asked for last
+  std::atomic<SequenceId> last_id_ = 0;    // only has to be unique
+  std::atomic<std::uint64_t> queued_ = 0;  // never started; a limit, so relaxed will do
+  std::atomic<bool> paused_ = false;       // what callers asked for last
   std::mutex inbox_mutex_;
   std::condition_variable inbox_filled_;
   std::vector<Command> inbox_;  // guarded by inbox_mutex_
@@ -406,7 +407,7 @@ void EngineImpl::make_batch(std::span<const Slice> slices) {
   uses_.clear();
   for (const Slice& slice : slices) {
     auto& generation = static_cast<Generation&>(*slice.sequence);
-    leave_queue(generation);
+    if (leave_queue(generation)) counters_.prompt_tokens += generation.prompt_tokens;
     for (std::uint64_t position = slice.begin; position < slice.end; ++position) {
       const bool samples = position + 1 == generation.tokens.size() && !generation.is_full();
       const bool scores = generation.wants_prompt_scores() &&
@@ -506,10 +507,10 @@ std::uint64_t& EngineImpl::finished_counter(FinishReason reason) {
   return counters_.finished_error;
 }
 
-void EngineImpl::leave_queue(Generation& generation) {
-  if (std::exchange(generation.left_queue, true)) return;
+bool EngineImpl::leave_queue(Generation& generation) {
+  if (std::exchange(generation.left_queue, true)) return false;
   queued_.fetch_sub(1, std::memory_order_relaxed);
-  counters_.prompt_tokens += generation.prompt_tokens;
+  return true;
 }
 
 void EngineImpl::abort_all() {

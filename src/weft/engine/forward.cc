@@ -34,20 +34,17 @@ Forward::Forward(const ModelConfig& config, kernels::Summation summation, std::s
       kv_size_(config.num_kv_heads * config.head_dim),
       logits_rows_(logits_rows_at_once(config.vocab_size, max_tokens)),
       scratch_(pool.size()) {
-  const auto floats = [](std::size_t count) {
-    return std::make_unique_for_overwrite<float[]>(count);
-  };
-  hidden_ = floats(max_tokens * config.hidden_size);
-  normed_ = floats(max_tokens * config.hidden_size);
-  projected_ = floats(max_tokens * config.hidden_size);
-  q_ = floats(max_tokens * q_size_);
-  k_ = floats(max_tokens * kv_size_);
-  v_ = floats(max_tokens * kv_size_);
-  gate_ = floats(max_tokens * config.intermediate_size);
-  up_ = floats(max_tokens * config.intermediate_size);
-  cos_ = floats(max_tokens * config.head_dim / 2);
-  sin_ = floats(max_tokens * config.head_dim / 2);
-  logits_ = floats(logits_rows_ * config.vocab_size);
+  hidden_ = make_aligned_floats(max_tokens * config.hidden_size);
+  normed_ = make_aligned_floats(max_tokens * config.hidden_size);
+  projected_ = make_aligned_floats(max_tokens * config.hidden_size);
+  q_ = make_aligned_floats(max_tokens * q_size_);
+  k_ = make_aligned_floats(max_tokens * kv_size_);
+  v_ = make_aligned_floats(max_tokens * kv_size_);
+  gate_ = make_aligned_floats(max_tokens * config.intermediate_size);
+  up_ = make_aligned_floats(max_tokens * config.intermediate_size);
+  cos_ = make_aligned_floats(max_tokens * config.head_dim / 2);
+  sin_ = make_aligned_floats(max_tokens * config.head_dim / 2);
+  logits_ = make_aligned_floats(logits_rows_ * config.vocab_size);
   for (const std::size_t k :
        {std::size_t{config.hidden_size}, q_size_, std::size_t{config.intermediate_size}}) {
     for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
@@ -57,7 +54,7 @@ Forward::Forward(const ModelConfig& config, kernels::Summation summation, std::s
                        {.rows = max_tokens, .k = k, .dtype = dtype, .summation = summation}));
     }
   }
-  packed_ = floats(packed_floats_);
+  packed_ = make_aligned_floats(packed_floats_);
 }
 
 void Forward::run(const ModelWeights& weights, const Batch& batch, LogitsConsumer& consumer) {

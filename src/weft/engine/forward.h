@@ -3,10 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
+#include "weft/engine/aligned_floats.h"
 #include "weft/engine/kv_cache.h"
 #include "weft/engine/model_weights.h"
 #include "weft/engine/rope.h"
@@ -54,7 +54,6 @@ class Forward {
   void run(const ModelWeights& weights, const Batch& batch, LogitsConsumer& consumer);
 
  private:
-  using Floats = std::unique_ptr<float[]>;
   // One linear layer's output: column j of row r goes to out[r * stride + j].
   struct Product {
     const LinearWeights& linear;
@@ -87,7 +86,7 @@ class Forward {
   Range rows_of(unsigned worker, std::size_t rows) const {
     return part_of(rows, kernels::kPackRows, worker, pool_.size());
   }
-  std::span<float> row(const Floats& floats, std::size_t row, std::size_t width) const {
+  std::span<float> row(const AlignedFloats& floats, std::size_t row, std::size_t width) const {
     return {floats.get() + row * width, width};
   }
 
@@ -101,15 +100,15 @@ class Forward {
   const std::size_t logits_rows_;  // at most so many at once
 
   // [tokens, ...] of the step.
-  Floats hidden_;     // [tokens, hidden]: the residual stream
-  Floats normed_;     // [tokens, hidden]
-  Floats projected_;  // [tokens, hidden]: what attention or feed-forward adds
-  Floats q_;          // [tokens, q_size]; then what attention gives
-  Floats k_, v_;      // [tokens, kv_size]
-  Floats gate_, up_;  // [tokens, intermediate]
-  Floats cos_, sin_;  // [tokens, head_dim / 2]
-  Floats packed_;     // the input of a product, as kernels want it
-  Floats logits_;     // [logits_rows, vocab]
+  AlignedFloats hidden_;     // [tokens, hidden]: the residual stream
+  AlignedFloats normed_;     // [tokens, hidden]
+  AlignedFloats projected_;  // [tokens, hidden]: what attention or feed-forward adds
+  AlignedFloats q_;          // [tokens, q_size]; then what attention gives
+  AlignedFloats k_, v_;      // [tokens, kv_size]
+  AlignedFloats gate_, up_;  // [tokens, intermediate]
+  AlignedFloats cos_, sin_;  // [tokens, head_dim / 2]
+  AlignedFloats packed_;     // the input of a product, as kernels want it
+  AlignedFloats logits_;     // [logits_rows, vocab]
   std::size_t packed_floats_ = 0;
   std::vector<Scratch> scratch_;  // [workers]
 

@@ -1,6 +1,6 @@
 #include "weft/engine/kv_cache.h"
 
-#include <cstdlib>
+#include <new>
 #include <numeric>
 
 #include <fmt/core.h>
@@ -31,23 +31,16 @@ void PagePool::release(std::uint32_t page) {
   if (--references_[page] == 0) free_.push_back(page);
 }
 
-void KvCache::Free::operator()(float* floats) const {
-  std::free(floats);
-}
-
 Result<KvCache> KvCache::create(const kernels::KvLayout& layout, std::size_t layers,
                                 std::size_t pages) {
   const std::size_t layer_floats = pages * layout.page_floats();
-  const std::size_t size_bytes = layers * layer_floats * sizeof(float);
-  constexpr std::size_t kVectorBytes = 64;
-  // page_floats() is a multiple of 16 floats, so the size is one of the alignment.
-  Floats floats(static_cast<float*>(std::aligned_alloc(kVectorBytes, size_bytes)));
-  if (floats == nullptr) {
+  try {
+    return KvCache(layout, layer_floats, make_aligned_floats(layers * layer_floats));
+  } catch (const std::bad_alloc&) {
     return Error(ErrorCode::kOverloaded,
                  fmt::format("no memory for a KV cache of {} bytes ({} pages of {} tokens)",
-                             size_bytes, pages, layout.page_tokens));
+                             layers * layer_floats * sizeof(float), pages, layout.page_tokens));
   }
-  return KvCache(layout, layer_floats, std::move(floats));
 }
 
 }  // namespace weft

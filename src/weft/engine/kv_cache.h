@@ -3,11 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <vector>
 
 #include "weft/base/result.h"
+#include "weft/engine/aligned_floats.h"
 #include "weft/kernels/attention.h"
 
 namespace weft {
@@ -47,17 +47,12 @@ class KvCache {
   }
 
  private:
-  struct Free {
-    void operator()(float* floats) const;
-  };
-  using Floats = std::unique_ptr<float[], Free>;
-
-  KvCache(const kernels::KvLayout& layout, std::size_t layer_floats, Floats floats)
+  KvCache(const kernels::KvLayout& layout, std::size_t layer_floats, AlignedFloats floats)
       : layout_(layout), layer_floats_(layer_floats), floats_(std::move(floats)) {}
 
   kernels::KvLayout layout_;
   std::size_t layer_floats_;
-  Floats floats_;
+  AlignedFloats floats_;
 };
 
 }  // namespace weft

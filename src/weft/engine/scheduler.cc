@@ -32,9 +32,8 @@ void Scheduler::drop_computed() {
 void Scheduler::schedule_running() {
   for (std::size_t i = 0; i < running_.size() && budget_tokens_ > 0; ++i) {
     Sequence& sequence = *running_[i];
-    const std::uint64_t end = std::min(sequence.tokens.size(), sequence.computed + budget_tokens_);
     // The last one has no slice yet: slices are made in order, and it may be `sequence` itself.
-    while (!try_reserve(sequence, end)) {
+    while (!try_reserve(sequence, slice_end(sequence))) {
       const bool gave_up_itself = running_.back() == &sequence;
       preempt_last();
       if (gave_up_itself) return;
@@ -58,8 +57,12 @@ void Scheduler::admit(Admission admission) {
   }
 }
 
+std::uint64_t Scheduler::slice_end(const Sequence& sequence) const {
+  return std::min(sequence.tokens.size(), sequence.computed + budget_tokens_);
+}
+
 void Scheduler::add_slice(Sequence& sequence) {
-  const std::uint64_t end = std::min(sequence.tokens.size(), sequence.computed + budget_tokens_);
+  const std::uint64_t end = slice_end(sequence);
   budget_tokens_ -= end - sequence.computed;
   slices_.push_back({&sequence, sequence.computed, end});
 }

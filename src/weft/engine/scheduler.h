@@ -79,6 +79,7 @@ class Scheduler {
  private:
   void schedule_running();
   void admit(Admission admission);
+  std::uint64_t slice_end(const Sequence& sequence) const;
   void add_slice(Sequence& sequence);
   bool try_reserve(Sequence& sequence, std::uint64_t positions);
   std::uint64_t pages_for(std::uint64_t positions) const;
