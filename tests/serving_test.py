@@ -2,10 +2,12 @@
 """`weft serve` as a process: known answers, the API's rules, weights that change, pauses, clients that go away."""
 import http.client
 import json
+import math
 import re
 import threading
 import unittest
 
+from fixtures import fixtures
 from weft_testing import FIXTURES, Server
 
 LONG = "x" * 64
@@ -106,7 +108,7 @@ class Api(unittest.TestCase):
             self.assertAlmostEqual(entry[str(token)]["logprob"], value, delta=1e-3)
 
     def test_a_seed_repeats(self):
-        ask = lambda seed: self.p.complete("A", 20, temperature=1.5, seed=seed)["text"]
+        ask = lambda seed: self.p.complete("A", 20, temperature=100, seed=seed, return_token_ids=True)["token_ids"]
         self.assertEqual(ask(1), ask(1))
         self.assertNotEqual(ask(1), ask(2))
 
@@ -392,6 +394,22 @@ class Weights(unittest.TestCase):
                 self.assertIn(answer.status // 100, (4,), answer)
                 self.assertIn("message", answer.json()["error"])
                 self.assert_unmoved(server, before)
+
+    def test_logits_that_are_not_finite_fail_their_request_alone(self):
+        with Server("P_llama") as server:
+            for value in (math.nan, 3.3e38):
+                tensors = fixtures.model(next_token=fixtures.plus(1))
+                tensors["lm_head.weight"][0][ord("B")] = value  # after "B"
+                self.assertEqual(server.push(fixtures.safetensors(fixtures.as_list(tensors))).status, 200)
+                texts = []
+                neighbour = threading.Thread(target=lambda: texts.append(text_of(server, "P", 9)))
+                neighbour.start()
+                answer = server.post("/v1/completions", {"prompt": "A", "max_tokens": 4, "logprobs": 5})
+                json.loads(answer.body, parse_constant=self.fail)
+                if math.isnan(value):
+                    self.assertEqual(answer.status, 500, answer)
+                neighbour.join()
+                self.assertEqual(texts, ["QRSTUVWXY"])
 
     def test_a_failed_update_closes_its_session(self):
         with Server("P_llama", "--allow-path", FIXTURES) as server:

@@ -56,7 +56,7 @@ class BadStart(unittest.TestCase):
 
     def test_pickles_are_no_weights(self):
         self.weights.rename(self.model / "pytorch_model.bin")
-        self.assert_refused([NOT_FOUND], str(self.model))
+        self.assert_refused([INVALID], "pytorch_model.bin", "safetensors")
 
     def test_a_truncated_file(self):
         data = self.weights.read_bytes()
@@ -148,9 +148,9 @@ class Stop(unittest.TestCase):
     def test_the_same_port_serves_again_at_once(self):
         with Server("P_llama") as server:
             server.get("/health")
-            port = str(server.port)
+            port = server.port
             server.stop()
-        with Server("P_llama", "--port", port) as server:
+        with Server("P_llama", port=port) as server:
             self.assertEqual(server.get("/health").status, 200)
 
 

@@ -91,10 +91,10 @@ class Program:
 
 
 class Server(Program):
-    """`weft serve MODEL --port 0 FLAGS...`, ready to answer. `model` is a folder or a fixture's name."""
+    """`weft serve MODEL FLAGS...` on a free port, ready to answer. `model` is a folder or a fixture's name."""
 
-    def __init__(self, model, *flags):
-        super().__init__("serve", FIXTURES / model, "--port", "0", "--threads", "2", *flags)
+    def __init__(self, model, *flags, port=0):
+        super().__init__("serve", FIXTURES / model, "--port", port, "--threads", "2", *flags)
         try:
             self.url = self.wait_for_line(r"listening on (http://\S+)").group(1)
         except BaseException:

@@ -28,6 +28,13 @@ Response status_answer(std::string_view text) {
   return json_answer({{"status", text}});
 }
 
+// 501, which no code of ours stands for.
+Response not_implemented(std::string_view why) {
+  const json::object error = {
+      {"message", why}, {"type", "NotImplementedError"}, {"param", nullptr}, {"code", 501}};
+  return http::json_response(json::serialize(json::object{{"error", error}}), 501);
+}
+
 // What a call of the receiver without a value answers.
 Receiver::Done answering(Reply reply, Response response) {
   return [reply = std::move(reply), response = std::move(response)](Result<void> result) {
@@ -172,11 +179,8 @@ void Control::check_weights(const Request& request, Reply reply) {
   if (!wanted) return reply(std::move(wanted).error());
   using Action = CheckerRequest::Action;
   if (wanted->action == Action::kReset) {
-    Response refusal = http::error_response(
-        Error(ErrorCode::kUnsupported,
-              "reset would overwrite the weights that serve; push others instead"));
-    refusal.status = 501;
-    return reply(std::move(refusal));
+    return reply(
+        not_implemented("reset would overwrite the weights that serve; push others instead"));
   }
   parts_.receiver.checksums([wanted = *std::move(wanted), reply = std::move(reply)](auto sums) {
     if (wanted.action == Action::kCompare)

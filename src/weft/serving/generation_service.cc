@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <optional>
 #include <random>
 #include <unordered_map>
 #include <utility>
@@ -18,7 +19,12 @@
 namespace weft {
 namespace {
 
-using SequenceEvent = std::variant<std::vector<ScoredToken>, TokenEvent, FinishEvent>;
+// The end of a sequence, with its last token where that was held back to be answered in one.
+struct EndEvent {
+  std::optional<TokenEvent> token;
+  FinishEvent finish;
+};
+using SequenceEvent = std::variant<std::vector<ScoredToken>, TokenEvent, EndEvent>;
 
 // Ids only have to differ: a random start for the process, then a permutation of a counter.
 std::string new_request_id() {
@@ -100,6 +106,10 @@ class GenerationService::Run : public std::enable_shared_from_this<Run> {
     state_.with([](State& state) { state.dropped = true; });
     cancel();
   }
+  // The token after which the engine ends a sequence that has `count` with it.
+  bool is_last(std::uint32_t token, std::uint64_t count) const {
+    return count >= request_.sampling.max_tokens || ends_sequence(request_, model_, token);
+  }
   bool is_called(std::string_view id) const { return id == base_id_ || id == head_.id; }
 
  private:
@@ -146,12 +156,25 @@ class GenerationService::Sink : public SequenceSink {
   void on_prompt(std::vector<ScoredToken> prompt, std::shared_ptr<const VersionName>) override {
     run_->push(sequence_, std::move(prompt));
   }
-  void on_token(TokenEvent event) override { run_->push(sequence_, std::move(event)); }
-  void on_finish(FinishEvent event) override { run_->push(sequence_, std::move(event)); }
+  // The last token waits for the end that follows it at once: streams say both in one event, as
+  // vLLM's do.
+  void on_token(TokenEvent event) override {
+    if (last_) run_->push(sequence_, *std::exchange(last_, std::nullopt));
+    if (run_->is_last(event.token, ++tokens_)) {
+      last_ = std::move(event);
+    } else {
+      run_->push(sequence_, std::move(event));
+    }
+  }
+  void on_finish(FinishEvent event) override {
+    run_->push(sequence_, EndEvent{std::exchange(last_, std::nullopt), std::move(event)});
+  }
 
  private:
   std::shared_ptr<Run> run_;
   std::size_t sequence_;
+  std::uint64_t tokens_ = 0;
+  std::optional<TokenEvent> last_;
 };
 
 Result<void> GenerationService::Run::start() {
@@ -179,7 +202,7 @@ void GenerationService::Run::push(std::size_t sequence, SequenceEvent event) {
   const bool eager = request_.stream || !request_.stop.empty();
   const bool wake = state_.with([&](State& state) {
     if (state.dropped) return false;
-    const bool last = std::holds_alternative<FinishEvent>(event) && --state.unfinished == 0;
+    const bool last = std::holds_alternative<EndEvent>(event) && --state.unfinished == 0;
     state.inbox.emplace_back(sequence, std::move(event));
     if (!state.started || state.scheduled || !(eager || last)) return false;
     state.scheduled = true;
@@ -195,13 +218,18 @@ void GenerationService::Run::cancel() const {
 void GenerationService::Run::apply(std::size_t sequence, SequenceEvent event) {
   SequenceOutput& output = outputs_[sequence];
   if (output.finished()) return;
+  const auto add_token = [&](TokenEvent token) {
+    output.add_token(std::move(token));
+    if (output.finished()) engine_.cancel(ids_[sequence]);
+  };
   if (auto* prompt = std::get_if<std::vector<ScoredToken>>(&event)) {
     output.add_prompt(std::move(*prompt));
   } else if (auto* token = std::get_if<TokenEvent>(&event)) {
-    output.add_token(std::move(*token));
-    if (output.finished()) engine_.cancel(ids_[sequence]);
+    add_token(std::move(*token));
   } else {
-    output.finish(std::get<FinishEvent>(std::move(event)));
+    auto& end = std::get<EndEvent>(event);
+    if (end.token) add_token(*std::move(end.token));
+    output.finish(std::move(end.finish));
   }
   if (output.finished()) --open_outputs_;
 }

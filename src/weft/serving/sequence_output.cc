@@ -20,6 +20,13 @@ IncrementalDecoder decoder_after(const Tokenizer& tokenizer, const Prompt& promp
 
 }  // namespace
 
+bool ends_sequence(const GenerationRequest& request, const ServedModel& model,
+                   std::uint32_t token) {
+  const SamplingParams& sampling = request.sampling;
+  return (!sampling.ignore_eos && model.is_end_token(token)) ||
+         std::ranges::find(sampling.stop_token_ids, token) != sampling.stop_token_ids.end();
+}
+
 SequenceOutput::SequenceOutput(const GenerationRequest& request, const Prompt& prompt,
                                const ServedModel& model)
     : request_(&request),
@@ -53,15 +60,10 @@ void SequenceOutput::add_token(TokenEvent event) {
 
 void SequenceOutput::add_text(std::uint32_t token) {
   if (!decoder_) return;
-  const SamplingParams& sampling = request_->sampling;
-  // min_tokens keeps these from being sampled early, so one that is here ends the sequence.
-  const bool ends =
-      (!sampling.ignore_eos && model_->is_end_token(token)) ||
-      std::ranges::find(sampling.stop_token_ids, token) != sampling.stop_token_ids.end();
-  if (ends && !request_->include_stop_in_output) return;
+  if (ends_sequence(*request_, *model_, token) && !request_->include_stop_in_output) return;
   const auto piece = decoder_->push(token);
   if (!piece) return;
-  text_ += filter_.push(*piece, tokens_.size() > sampling.min_tokens);
+  text_ += filter_.push(*piece, tokens_.size() > request_->sampling.min_tokens);
   if (stopped_by_text()) finish_.emplace().reason = FinishReason::kStop;
 }
 

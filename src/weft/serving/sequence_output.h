@@ -25,6 +25,10 @@ struct VersionSpan {
   std::uint64_t start = 0, end = 0;
 };
 
+// Whether `token` is an end token or stop token that ends a sequence. min_tokens keeps these from
+// being sampled early.
+bool ends_sequence(const GenerationRequest& request, const ServedModel& model, std::uint32_t token);
+
 class SequenceOutput {
  public:
   // All must outlive this.
