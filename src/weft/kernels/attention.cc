@@ -17,6 +17,7 @@ namespace HWY_NAMESPACE {
 
 constexpr std::size_t kStep = 16;  // positions at a time
 constexpr std::size_t kStepVectors = kStep / kLanes;
+constexpr std::size_t kHeads = 8;  // query heads at a time: few models have larger groups
 
 // scores[i] = q . key(i) for kStep positions, even and odd components summed apart: two chains to
 // hide the latency.
@@ -107,14 +108,17 @@ HWY_INLINE void add_values(const float* weights, const float* values, std::size_
   }
 }
 
-void attend(const KvLayer& layer, const std::uint32_t* pages, std::size_t begin, std::size_t end,
-            std::size_t kv_head, const float* query, float scale, float* out) {
+// `heads` query heads, at most kHeads. A step's keys and values come from memory once, for the first
+// head; the others find them in L1.
+void attend_heads(const KvLayer& layer, const std::uint32_t* pages, std::size_t begin,
+                  std::size_t end, std::size_t kv_head, const float* queries, std::size_t heads,
+                  float scale, float* out) {
   const KvLayout& layout = layer.layout;
   const std::size_t head_dim = layout.head_dim;
-  HWY_ALIGN float sums[kMaxHeadDim];
+  HWY_ALIGN float sums[kHeads * kMaxHeadDim];
   HWY_ALIGN float weights[kStep];
-  std::fill_n(sums, head_dim, 0.0f);
-  Softmax state;
+  std::fill_n(sums, heads * head_dim, 0.0f);
+  Softmax states[kHeads];
   for (std::size_t at = begin / kStep * kStep; at < end; at += kStep) {
     const float* keys = layer.pages + pages[at / layout.page_tokens] * layout.page_floats() +
                         2 * kv_head * layout.block_floats();
@@ -122,12 +126,28 @@ void attend(const KvLayer& layer, const std::uint32_t* pages, std::size_t begin,
     const std::size_t slot = at % layout.page_tokens;
     const std::size_t first = std::max(begin, at) - at;
     const std::size_t last = std::min(end, at + kStep) - at;
-    V scores[kStepVectors];
-    dot_keys(query, keys + slot, layout.page_tokens, head_dim, scores);
-    const float factor = weigh(scores, scale, first, last, state, weights);
-    add_values(weights, values + slot * head_dim, head_dim, first, last, factor, sums);
+    for (std::size_t h = 0; h < heads; ++h) {
+      V scores[kStepVectors];
+      dot_keys(queries + h * head_dim, keys + slot, layout.page_tokens, head_dim, scores);
+      const float factor = weigh(scores, scale, first, last, states[h], weights);
+      add_values(weights, values + slot * head_dim, head_dim, first, last, factor,
+                 sums + h * head_dim);
+    }
   }
-  for (std::size_t i = 0; i < head_dim; ++i) out[i] = sums[i] / state.sum;
+  for (std::size_t h = 0; h < heads; ++h) {
+    for (std::size_t i = 0; i < head_dim; ++i) {
+      out[h * head_dim + i] = sums[h * head_dim + i] / states[h].sum;
+    }
+  }
+}
+
+void attend(const KvLayer& layer, const std::uint32_t* pages, std::size_t begin, std::size_t end,
+            std::size_t kv_head, const float* queries, std::size_t heads, float scale, float* out) {
+  for (std::size_t h = 0; h < heads; h += kHeads) {
+    const std::size_t offset = h * layer.layout.head_dim;
+    attend_heads(layer, pages, begin, end, kv_head, queries + offset, std::min(kHeads, heads - h),
+                 scale, out + offset);
+  }
 }
 
 }  // namespace HWY_NAMESPACE
@@ -161,10 +181,9 @@ void attention(const KvLayer& layer, std::span<const std::uint32_t> pages, std::
   const std::size_t head_dim = layer.layout.head_dim;
   WEFT_DCHECK(begin < end && end <= pages.size() * layer.layout.page_tokens);
   WEFT_DCHECK(head_dim <= kMaxHeadDim && queries.size() == out.size());
-  for (std::size_t i = 0; i < queries.size(); i += head_dim) {
-    HWY_DYNAMIC_DISPATCH(attend)
-    (layer, pages.data(), begin, end, kv_head, &queries[i], scale, &out[i]);
-  }
+  HWY_DYNAMIC_DISPATCH(attend)
+  (layer, pages.data(), begin, end, kv_head, queries.data(), queries.size() / head_dim, scale,
+   out.data());
 }
 
 }  // namespace weft::kernels

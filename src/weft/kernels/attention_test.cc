@@ -119,18 +119,29 @@ TEST_P(Attention, WindowStartsAnywhereAndReadsNothingBefore) {
 
 TEST_P(Attention, ResultDependsOnNeitherPageSizeNorNeighbours) {
   const std::size_t head_dim = 64;
-  const auto queries = random_floats(4 * head_dim, 5, 2.0f);
+  const std::size_t group = 11;
+  const auto queries = random_floats(group * head_dim, 5, 2.0f);
   Sequence small(100, {2, head_dim, 16});
   Sequence large(100, {2, head_dim, 64});
 
   const auto out = small.attend(queries, 1, 0.125f, 5, 100);
 
   EXPECT_EQ(large.attend(queries, 1, 0.125f, 5, 100), out);
-  for (std::size_t g = 0; g < 4; ++g) {
+  for (std::size_t g = 0; g < group; ++g) {
     const auto alone =
         small.attend(std::span(queries).subspan(g * head_dim, head_dim), 1, 0.125f, 5, 100);
     EXPECT_TRUE(std::ranges::equal(alone, std::span(out).subspan(g * head_dim, head_dim)));
   }
+}
+
+TEST_P(Attention, MayBeInPlace) {
+  Sequence sequence(40, {1, 48, 16});
+  auto queries = random_floats(9 * 48, 5);
+  const auto expected = sequence.attend(queries, 0, 0.2f, 0, 40);
+
+  attention(sequence.layer(), sequence.pages, 0, 40, 0, queries, 0.2f, queries);
+
+  EXPECT_EQ(queries, expected);
 }
 
 TEST_P(Attention, LargeScoresDoNotOverflow) {

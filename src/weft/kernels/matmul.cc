@@ -36,6 +36,10 @@ static_assert(kPackRows % kTileRows == 0 && kBlockRows % kTileRows == 0);
 static_assert(kColumnStep % kPanelColumns == 0);
 static_assert(kPanelDepth * kPanelColumns <= kMatmulScratchFloats);
 
+// From this many rows on kFast uses panels: where unpacking W pays. Measured with
+// bench/kernels_bench.
+constexpr std::size_t kPanelRows = kLanes == 16 ? 16 : 32;
+
 bool uses_panels(const MatmulShape& shape) {
   return shape.summation == Summation::kFast && shape.rows >= kPanelRows;
 }

@@ -14,12 +14,15 @@
 //   16 and more   panel: W unpacked to fp32, 256 of k at    dot
 //                 a time, and tiles of 8 x 48 outputs
 //
-// (AVX-512; with 16 registers the tiles are 4 x 2 and 4 x 24.) A dot product is always summed in
+// This is AVX-512. With shorter vectors panels start at 32 rows and are 3 vectors wide, and with 16
+// registers the tiles are 4 x 2 and 4 x 24. Measured: bench/kernels_bench.
+//
+// A dot product is always summed in
 // one order, whatever the tile it falls in: lane l of L takes the elements of k that are l, l + L,
 // ... (bf16: the even ones of 2L, then the odd), the lanes are added as a tree. A panel sums along
 // k in order, 256 at a time. Hence:
 //   kExact  a row's result depends on that row, W and bias alone, bit for bit, on one kind of CPU;
-//   kFast   a row's result also depends on which side of 16 `rows` is, on nothing else.
+//   kFast   a row's result also depends on which side of 16 (32) `rows` is, on nothing else.
 // A NaN or infinity in A stays in its row.
 
 #include <cstddef>
@@ -39,8 +42,6 @@ struct MatmulShape {
   Summation summation = Summation::kFast;
 };
 
-// From this many rows on kFast uses panels. Measured: docs/benchmarks.md.
-inline constexpr std::size_t kPanelRows = 16;
 // Packing is split between threads at multiples of this many rows.
 inline constexpr std::size_t kPackRows = 8;
 // The best ranges of n start at multiples of this; any others are right too.

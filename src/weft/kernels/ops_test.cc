@@ -95,6 +95,22 @@ TEST_P(Ops, SiluIsWithinItsBoundEverywhere) {
   }
 }
 
+TEST_P(Ops, SiluFarBelowZeroIsNoFartherFromTheTruthThanZeroIs) {
+  std::vector<float> gate;
+  for (float x = -87.0f; x > -120.0f; x -= 0.0137f) gate.push_back(x);
+  const std::vector<float> up(gate.size(), 1.0f);
+  std::vector<float> out(gate.size());
+
+  silu_mul(gate, up, out);
+
+  for (std::size_t i = 0; i < gate.size(); ++i) {
+    const double expected = f64(gate[i]) / (1.0 + std::exp(-f64(gate[i])));
+    ASSERT_GE(f64(out[i]), expected * (1 + 4 * 0x1p-23)) << gate[i];
+    ASSERT_LE(out[i], 0.0f) << gate[i];
+    ASSERT_LT(std::abs(expected), 1.5e-36);
+  }
+}
+
 TEST_P(Ops, SiluOfWhatIsSpecial) {
   const std::vector<float> gate = {0.0f, -100.0f, -1000.0f, -3e38f, 3e38f, kInfinity, kNan, 1.0f};
   const std::vector<float> up = {5.0f, 1.0f, 1.0f, 1.0f, 0.5f, 1.0f, 1.0f, kNan};
