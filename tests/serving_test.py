@@ -395,21 +395,33 @@ class Weights(unittest.TestCase):
                 self.assertIn("message", answer.json()["error"])
                 self.assert_unmoved(server, before)
 
-    def test_logits_that_are_not_finite_fail_their_request_alone(self):
+    def push_with_head_weight(self, server, value):
+        """P with `value` in the row of token 0 and the column that token "B" alone lights up."""
+        tensors = fixtures.model(next_token=fixtures.plus(1))
+        tensors["lm_head.weight"][0][ord("B")] = value
+        self.assertEqual(server.push(fixtures.safetensors(fixtures.as_list(tensors))).status, 200)
+
+    def test_infinite_logits_fail_their_request_alone(self):
         with Server("P_llama") as server:
-            for value in (math.nan, 3.3e38):
-                tensors = fixtures.model(next_token=fixtures.plus(1))
-                tensors["lm_head.weight"][0][ord("B")] = value  # after "B"
-                self.assertEqual(server.push(fixtures.safetensors(fixtures.as_list(tensors))).status, 200)
-                texts = []
-                neighbour = threading.Thread(target=lambda: texts.append(text_of(server, "P", 9)))
-                neighbour.start()
-                answer = server.post("/v1/completions", {"prompt": "A", "max_tokens": 4, "logprobs": 5})
-                json.loads(answer.body, parse_constant=self.fail)
-                if math.isnan(value):
-                    self.assertEqual(answer.status, 500, answer)
-                neighbour.join()
-                self.assertEqual(texts, ["QRSTUVWXY"])
+            self.push_with_head_weight(server, 3.3e38)
+            texts = []
+            neighbour = threading.Thread(target=lambda: texts.append(text_of(server, "P", 9)))
+            neighbour.start()
+            answer = server.post("/v1/completions", {"prompt": "A", "max_tokens": 4, "logprobs": 5})
+            neighbour.join()
+            self.assertEqual(answer.status, 500, answer)
+            self.assertIn("logits", answer.json()["error"]["message"])
+            self.assertEqual(texts, ["QRSTUVWXY"])
+
+    def test_weights_that_are_nan_fail_requests_and_not_the_server(self):
+        with Server("P_llama") as server:
+            self.push_with_head_weight(server, math.nan)
+            self.assertEqual(server.post("/v1/completions", {"prompt": "A", "logprobs": 5}).status, 500)
+            events = list(server.stream("/v1/completions", {"prompt": "A"}))
+            self.assertEqual(events[-1]["error"]["code"], 500)
+            self.assertEqual(server.get("/health").status, 200)
+            self.assertEqual(server.push("P2").status, 200)
+            self.assertEqual(text_of(server, "A", 4), "CEGI")
 
     def test_a_failed_update_closes_its_session(self):
         with Server("P_llama", "--allow-path", FIXTURES) as server:

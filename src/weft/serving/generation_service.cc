@@ -240,6 +240,7 @@ void GenerationService::Run::process() {
     return std::pair(std::exchange(state.inbox, {}), state.dropped);
   });
   if (dropped || answered_) return;
+  if (request_.stream && !std::exchange(begun_, true)) exchange_->begin_stream(stream_head());
   for (auto& [sequence, event] : inbox) {
     apply(sequence, std::move(event));
     const SequenceOutput& output = outputs_[sequence];
@@ -263,8 +264,6 @@ void GenerationService::Run::answer(bool complete) {
 }
 
 void GenerationService::Run::stream(std::string events, bool complete) {
-  if (!begun_) exchange_->begin_stream(stream_head());
-  begun_ = true;
   if (complete) events += render_stream_end(request_, model_, head_, outputs_);
   if (!events.empty()) exchange_->write(std::move(events));
   if (complete) exchange_->end();
@@ -274,7 +273,7 @@ void GenerationService::Run::stream(std::string events, bool complete) {
 void GenerationService::Run::fail(const Error& error) {
   answered_ = true;
   cancel();
-  if (!begun_) return exchange_->respond(api_error_response(error));
+  if (!request_.stream) return exchange_->respond(api_error_response(error));
   exchange_->write(render_stream_error(error));
   exchange_->end();
 }

@@ -3,7 +3,6 @@
 
 #include "weft/serving/generation_service.h"
 
-#include <future>
 #include <vector>
 
 #include <boost/json.hpp>
@@ -96,13 +95,7 @@ class GenerationServiceTest : public testing::Test {
     service_.run(std::move(request), exchange);
     return exchange;
   }
-  // What was posted so far is rendered.
-  void flush() {
-    std::promise<void> done;
-    render_.post([&done] { done.set_value(); });
-    done.get_future().wait();
-  }
-  // The same, and nothing more will be.
+  // What was posted is rendered, and nothing more will be.
   void settle() { render_.blocking_stop(); }
   std::size_t cancelled() {
     return engine_.cancelled.with([](auto& ids) { return ids.size(); });
@@ -175,7 +168,6 @@ TEST_F(GenerationServiceTest, AStreamThatFailsEndsWithAnErrorEvent) {
   GenerationRequest request = ids_request();
   request.stream = true;
   const auto exchange = run(std::move(request));
-  flush();
   engine_.say(0, 5);
   engine_.end(0, FinishReason::kError, Error(ErrorCode::kInternal, "the logits are NaN"));
   settle();

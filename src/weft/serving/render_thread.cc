@@ -1,5 +1,6 @@
 #include "weft/serving/render_thread.h"
 
+#include <exception>
 #include <utility>
 
 #include "weft/base/log.h"
@@ -37,7 +38,12 @@ void RenderThread::run() {
       jobs.swap(jobs_);
     }
     for (auto& job : jobs) {
-      job();
+      try {
+        job();
+      } catch (const std::exception&
+                   error) {  // a library's; its request ends with a 500 when it is let go
+        log_error("an answer was lost: {}", error.what());
+      }
       job = nullptr;  // what it holds is not kept alive by the jobs behind it
     }
   }

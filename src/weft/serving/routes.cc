@@ -1,5 +1,6 @@
 #include "weft/serving/routes.h"
 
+#include <algorithm>
 #include <exception>
 #include <string_view>
 #include <utility>
@@ -134,6 +135,11 @@ http::Handler later(std::function<void(const Request&, Reply)> act) {
   };
 }
 
+// What may stand in a JSON answer as it is.
+bool is_printable(std::string_view text) {
+  return std::ranges::all_of(text, [](char c) { return c >= ' ' && c <= '~'; });
+}
+
 using Parse = Result<GenerationRequest> (*)(const json::object&, const ServedModel&);
 
 http::Handler generation(const ServingParts& parts, Parse parse) {
@@ -143,7 +149,9 @@ http::Handler generation(const ServingParts& parts, Parse parse) {
     if (!body) return exchange->respond(api_error_response(body.error()));
     auto wanted = parse(*body, model);
     if (!wanted) return exchange->respond(api_error_response(wanted.error()));
-    if (const auto id = request.headers.try_get("X-Request-Id")) wanted->request_id = *id;
+    if (const auto id = request.headers.try_get("X-Request-Id"); id && is_printable(*id)) {
+      wanted->request_id = *id;
+    }
     generations.run(*std::move(wanted), exchange);
   };
 }
