@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <future>
+#include <iterator>
 #include <limits>
 #include <random>
 
@@ -292,6 +293,62 @@ TEST(Engine, ManyShortSequencesAtOnceAllEnd) {
     sequence.sink->blocking_finish();
     EXPECT_EQ(sequence.sink->tokens().size(), 8u);
   }
+}
+
+TEST(Engine, LosesNoSequenceUnderCallsFromSeveralThreads) {
+  const auto config = tiny_config();
+  const auto weights = tiny_weights(config, DType::kBF16, 2);
+  // Pages for two of the longest, so that there are preemptions too.
+  const auto engine = make_engine({.threads = 2,
+                                   .max_model_len = 64,
+                                   .max_num_seqs = 8,
+                                   .max_num_batched_tokens = 40,
+                                   .kv_cache_bytes = 8 * 2 * 2 * 2 * 16 * 16 * sizeof(float)},
+                                  config);
+  std::vector<std::future<std::vector<Submitted>>> callers;
+  for (unsigned caller = 0; caller < 3; ++caller) {
+    callers.push_back(std::async(std::launch::async, [&, caller] {
+      std::mt19937_64 random(caller);
+      std::vector<Submitted> mine;
+      for (int call = 0; call < 120; ++call) {
+        switch (random() % 12) {
+          case 0:
+            engine->pause(static_cast<PauseMode>(random() % 3), random() % 2 == 0, [] {});
+            break;
+          case 1:
+            engine->resume();
+            break;
+          case 2:
+            engine->swap_weights(weights, named("two"), [](SwapReport) {});
+            break;
+          case 3:
+            engine->cancel(random() % 300);
+            break;
+          default:
+            SamplingParams params = greedy(random() % 30);
+            if (random() % 4 == 0) params.prompt_logprobs = 1;
+            mine.push_back(
+                submit(*engine, std::vector<std::uint32_t>(1 + random() % 40, 3), params));
+        }
+      }
+      return mine;
+    }));
+  }
+  std::vector<Submitted> all;
+  for (auto& caller : callers) std::ranges::move(caller.get(), std::back_inserter(all));
+  engine->resume();
+
+  for (const Submitted& sequence : all) sequence.sink->blocking_finish();
+  blocking_pause(*engine, PauseMode::kWait);
+  for (const Submitted& sequence : all) EXPECT_EQ(sequence.sink->finish_count(), 1u);
+  engine->resume();
+  blocking_pause(*engine, PauseMode::kKeep);
+  const EngineStats stats = engine->stats();
+  EXPECT_EQ(stats.running + stats.waiting, 0u);
+  EXPECT_EQ(stats.kv_cache_usage, 0.0);
+  EXPECT_EQ(
+      stats.finished_stop + stats.finished_length + stats.finished_abort + stats.finished_error,
+      all.size());
 }
 
 // ---- The deterministic mode ----
