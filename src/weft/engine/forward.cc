@@ -32,6 +32,8 @@ Forward::Forward(const ModelConfig& config, kernels::Summation summation, std::s
       rope_(config.rope, config.head_dim),
       q_size_(config.num_heads * config.head_dim),
       kv_size_(config.num_kv_heads * config.head_dim),
+      token_work_(config.num_layers * config.hidden_size *
+                  (2 * q_size_ + 2 * kv_size_ + 3 * config.intermediate_size)),
       logits_rows_(logits_rows_at_once(config.vocab_size, max_tokens)),
       scratch_(pool.size()) {
   hidden_ = make_aligned_floats(max_tokens * config.hidden_size);
@@ -61,8 +63,16 @@ void Forward::run(const ModelWeights& weights, const Batch& batch, LogitsConsume
   weights_ = &weights;
   batch_ = &batch;
   consumer_ = &consumer;
+  // Less than some 30 us of one core's work: barriers would cost as much, and far more where a
+  // trainer has the other cores. The results are the same.
+  constexpr std::size_t kLeastSharedWork = 1u << 20;
+  workers_ = batch.tokens.size() * token_work_ < kLeastSharedWork ? 1 : pool_.size();
   auto job = [this](unsigned worker) { work(worker); };
-  pool_.run(job);
+  if (workers_ == 1) {
+    job(0);
+  } else {
+    pool_.run(job);
+  }
 }
 
 void Forward::work(unsigned worker) {
@@ -76,7 +86,7 @@ void Forward::work(unsigned worker) {
     feed_forward(worker, layer);
     add_projected(rows);
   }
-  pool_.barrier();  // the rows wanted may be another worker's
+  barrier();  // the rows wanted may be another worker's
   compute_logits(worker);
 }
 
@@ -88,9 +98,9 @@ void Forward::attend(unsigned worker, std::size_t layer) {
                                   {weights.k, k_.get(), kv_size_},
                                   {weights.v, v_.get(), kv_size_}}});
   rotate_and_store(rows_of(worker, rows), layer);
-  pool_.barrier();
+  barrier();
   attend_rows(worker, layer);
-  pool_.barrier();
+  barrier();
   project(worker, q_.get(), rows, q_size_,
           std::array<Product, 1>{{{weights.o, projected_.get(), config_.hidden_size}}});
 }
@@ -122,10 +132,10 @@ void Forward::compute_logits(unsigned worker) {
     }
     project(worker, normed_.get(), count, hidden,
             std::array<Product, 1>{{{weights_->lm_head, logits_.get(), config_.vocab_size}}});
-    for (std::size_t r = worker; r < count; r += pool_.size()) {
+    for (std::size_t r = worker; r < count; r += workers_) {
       consumer_->on_logits(worker, first + r, row(logits_, r, config_.vocab_size));
     }
-    pool_.barrier();
+    barrier();
   }
 }
 
@@ -192,7 +202,7 @@ void Forward::attend_rows(unsigned worker, std::size_t layer) {
   const std::size_t group_floats = q_size_ / groups;
   const float scale = 1 / std::sqrt(static_cast<float>(config_.head_dim));
   const bool sliding = config_.sliding_window && config_.sliding_layers[layer];
-  const Range items = part_of(batch_->tokens.size() * groups, 1, worker, pool_.size());
+  const Range items = part_of(batch_->tokens.size() * groups, 1, worker, workers_);
   for (std::size_t item = items.begin; item < items.end; ++item) {
     const Batch::Token& token = batch_->tokens[item / groups];
     const std::size_t group = item % groups;
@@ -217,9 +227,9 @@ void Forward::project(unsigned worker, const float* input, std::size_t rows, std
     const auto same = products.first(static_cast<std::size_t>(other - products.begin()));
     kernels::pack_rows({.rows = rows, .k = k, .dtype = dtype, .summation = summation_},
                        {input, rows * k}, mine.begin, mine.end, {packed_.get(), packed_floats_});
-    pool_.barrier();
+    barrier();
     columns(worker, rows, k, same);
-    pool_.barrier();
+    barrier();
     products = products.subspan(same.size());
   }
 }
@@ -228,7 +238,7 @@ void Forward::columns(unsigned worker, std::size_t rows, std::size_t k,
                       std::span<const Product> products) {
   std::size_t total = 0;
   for (const Product& product : products) total += product.linear.outputs;
-  const Range mine = part_of(total, kernels::kColumnStep, worker, pool_.size());
+  const Range mine = part_of(total, kernels::kColumnStep, worker, workers_);
   std::size_t first = 0;  // of this product, among all columns
   for (const Product& product : products) {
     const std::size_t n = product.linear.outputs;

@@ -66,6 +66,9 @@ class Forward {
   };
 
   void work(unsigned worker);
+  void barrier() {
+    if (workers_ > 1) pool_.barrier();
+  }
   void attend(unsigned worker, std::size_t layer);
   void feed_forward(unsigned worker, std::size_t layer);
   void compute_logits(unsigned worker);
@@ -84,7 +87,7 @@ class Forward {
   void columns(unsigned worker, std::size_t rows, std::size_t k, std::span<const Product> products);
   // The rows that a worker has in every phase that goes by rows.
   Range rows_of(unsigned worker, std::size_t rows) const {
-    return part_of(rows, kernels::kPackRows, worker, pool_.size());
+    return part_of(rows, kernels::kPackRows, worker, workers_);
   }
   std::span<float> row(const AlignedFloats& floats, std::size_t row, std::size_t width) const {
     return {floats.get() + row * width, width};
@@ -97,6 +100,7 @@ class Forward {
   const Rope rope_;
   const std::size_t q_size_;       // heads * head_dim
   const std::size_t kv_size_;      // kv_heads * head_dim
+  const std::size_t token_work_;   // multiplications that a token costs, logits aside
   const std::size_t logits_rows_;  // at most so many at once
 
   // [tokens, ...] of the step.
@@ -113,6 +117,7 @@ class Forward {
   std::vector<Scratch> scratch_;  // [workers]
 
   // Of the step being computed.
+  unsigned workers_ = 1;  // how many take part
   const ModelWeights* weights_ = nullptr;
   const Batch* batch_ = nullptr;
   LogitsConsumer* consumer_ = nullptr;
