@@ -1,7 +1,8 @@
 #include "weft/app/push.h"
 
-#include <CLI/CLI.hpp>
 #include <memory>
+
+#include <CLI/CLI.hpp>
 
 #include "commands.h"
 
@@ -11,11 +12,15 @@ void add_push_command(CLI::App& app, Run& run) {
   auto config = std::make_shared<PushConfig>();
   auto no_progress = std::make_shared<bool>(false);
   CLI::App* const command = app.add_subcommand("push", "Hand new weights to running servers");
-  command->add_option("path", config->path, "A .safetensors file, or a folder as save_pretrained writes it")
+  command
+      ->add_option("path", config->path,
+                   "A .safetensors file, or a folder as save_pretrained writes it")
       ->required();
-  command->add_option("--to", config->to, "A server, http://host:port; may be given again")->required();
+  command->add_option("--to", config->to, "A server, http://host:port; may be given again")
+      ->required();
   command->add_option("--label", config->label, "What the version is called");
-  command->add_option("--session", config->session, "Who pushes; another push of the same session resumes it");
+  command->add_option("--session", config->session,
+                      "Who pushes; another push of the same session resumes it");
   command->add_option("--connections", config->connections, "To each server")
       ->check(CLI::Range(1u, 64u))
       ->capture_default_str();

@@ -1,13 +1,13 @@
 #include "weft/app/push.h"
 
-#include <fmt/core.h>
-#include <unistd.h>
-
-#include <boost/json.hpp>
 #include <cstdio>
 #include <mutex>
 #include <optional>
 #include <thread>
+
+#include <boost/json.hpp>
+#include <fmt/core.h>
+#include <unistd.h>
 
 #include "weft/checkpoint/checkpoint_files.h"
 #include "weft/http/client.h"
@@ -61,7 +61,8 @@ class ProgressLine {
   std::vector<double> shares_;
 };
 
-Result<PushReport> blocking_push_to(const std::string& to, const Loaded& loaded, PushOptions options) {
+Result<PushReport> blocking_push_to(const std::string& to, const Loaded& loaded,
+                                    PushOptions options) {
   WEFT_TRY(http::Url url, http::Url::parse(to));
   const auto client = http::Client::make(std::move(url));
   return blocking_push(*client, loaded.tensors, options);
@@ -92,8 +93,8 @@ void print_line(const std::string& to, const Result<PushReport>& result) {
     return;
   }
   constexpr double kMegabyte = 1e6;
-  fmt::print("{}  {}  {:.1f} MB sent, {:.1f} MB there already, {:.2f} s, stall {:.1f} ms{}\n", to, result->id,
-             static_cast<double>(result->sent_bytes) / kMegabyte,
+  fmt::print("{}  {}  {:.1f} MB sent, {:.1f} MB there already, {:.2f} s, stall {:.1f} ms{}\n", to,
+             result->id, static_cast<double>(result->sent_bytes) / kMegabyte,
              static_cast<double>(result->skipped_bytes) / kMegabyte, result->total_seconds,
              result->stall_us / 1000,
              result->resumed > 0 ? fmt::format(", resumed {} times", result->resumed) : "");
@@ -105,15 +106,16 @@ int blocking_run_push(const PushConfig& config) {
   const auto loaded = blocking_load(config.path);
   if (!loaded) {
     if (config.json) {
-      fmt::print("{}\n", json::serialize(json::object{
-                             {"error", loaded.error().message()},
-                             {"code", error_traits(loaded.error().code()).name}}));
+      fmt::print("{}\n",
+                 json::serialize(json::object{{"error", loaded.error().message()},
+                                              {"code", error_traits(loaded.error().code()).name}}));
     } else {
       fmt::print(stderr, "weft push: {}\n", loaded.error().message());
     }
     return error_traits(loaded.error().code()).exit_status;
   }
-  ProgressLine line(config.progress && !config.json && ::isatty(STDERR_FILENO) != 0, config.to.size());
+  ProgressLine line(config.progress && !config.json && ::isatty(STDERR_FILENO) != 0,
+                    config.to.size());
   std::vector<std::optional<Result<PushReport>>> results(config.to.size());
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < config.to.size(); ++i) {
@@ -122,7 +124,9 @@ int blocking_run_push(const PushConfig& config) {
       options.label = config.label;
       options.session = config.session;
       options.connections = config.connections;
-      options.progress = [&line, i](std::uint64_t done, std::uint64_t total) { line.set(i, done, total); };
+      options.progress = [&line, i](std::uint64_t done, std::uint64_t total) {
+        line.set(i, done, total);
+      };
       results[i] = blocking_push_to(config.to[i], *loaded, std::move(options));
     });
   }

@@ -12,12 +12,12 @@ struct PushConfig {
   std::string label;            // "" leaves each server's label as it is
   std::string session;          // "" draws one for each server
   unsigned connections = 2;     // to each server
-  bool json = false;            // one JSON object on standard output instead of a line for each server
-  bool progress = true;         // on standard error, if it is a terminal
+  bool json = false;     // one JSON object on standard output instead of a line for each server
+  bool progress = true;  // on standard error, if it is a terminal
 };
 
-// Reads, pushes to all servers side by side, prints a result for each. Blocks. Returns the exit status: 0,
-// or that of the first server (in order) that failed.
+// Reads, pushes to all servers side by side, prints a result for each. Blocks. Returns the exit
+// status: 0, or that of the first server (in order) that failed.
 int blocking_run_push(const PushConfig& config);
 
 }  // namespace weft

@@ -1,8 +1,8 @@
 #include "weft/protocol/block_frame.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
+
+#include <fmt/core.h>
 
 namespace weft {
 namespace {

@@ -19,7 +19,8 @@ inline constexpr std::string_view kAnonymousOwner = "anonymous";
 inline constexpr std::size_t kMaxSessionBytes = 256;
 inline constexpr std::size_t kMaxLabelBytes = 16 << 10;
 
-// 48 bytes: tensor, block, length, zero (each 32 bits, little-endian), then the digest of the block.
+// 48 bytes: tensor, block, length, zero (each 32 bits, little-endian), then the digest of the
+// block.
 struct BlockFrame {
   std::uint32_t tensor = 0;  // its index in the skeleton
   std::uint32_t block = 0;

@@ -1,6 +1,6 @@
 #pragma once
-// BlockLedger: which blocks of an upload are there. A block is open, filling (one writer) or verified, and a
-// verified one is never written again. Pure. One thread.
+// BlockLedger: which blocks of an upload are there. A block is open, filling (one writer) or
+// verified, and a verified one is never written again. Pure. One thread.
 
 #include <cstdint>
 #include <span>
@@ -41,7 +41,9 @@ class BlockLedger {
 
   std::size_t tensors() const { return tensors_.size(); }
   // The values of a tensor's blocks. Requires: all are verified.
-  std::span<const Digest> digests(std::uint64_t tensor) const { return tensors_.at(tensor).digests; }
+  std::span<const Digest> digests(std::uint64_t tensor) const {
+    return tensors_.at(tensor).digests;
+  }
 
  private:
   enum class State : std::uint8_t { kOpen, kFilling, kVerified };

@@ -1,9 +1,9 @@
 #include "weft/protocol/block_ledger.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <array>
+
+#include <gtest/gtest.h>
 
 #include "weft/protocol/block_frame.h"
 

@@ -1,10 +1,10 @@
 #include "weft/protocol/skeleton.h"
 
-#include <fmt/core.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <array>
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
 
 namespace weft {
 namespace {
@@ -43,8 +43,9 @@ std::string mismatch(const TensorSpec& offered, const TensorSpec& expected) {
   }
   const bool converts = is_float(offered.dtype) && is_float(expected.dtype);
   if (offered.dtype != expected.dtype && !converts) {
-    return fmt::format("{} is {}, expected {} or another float", offered.name, dtype_name(offered.dtype),
-                       dtype_name(expected.dtype));
+    return fmt::format("{} is {}, expected {}{}", offered.name, dtype_name(offered.dtype),
+                       dtype_name(expected.dtype),
+                       is_float(expected.dtype) ? " or another float" : "");
   }
   return "";
 }
@@ -52,15 +53,17 @@ std::string mismatch(const TensorSpec& offered, const TensorSpec& expected) {
 // A tied head is compared with the embedding by digest, so it must be sent in the same form.
 std::string head_mismatch(const UploadPlan& plan) {
   const auto named = [&](std::string_view name) {
-    return std::ranges::find(plan.tensors, name, [](const auto& t) { return std::string_view(t.spec.name); });
+    return std::ranges::find(plan.tensors, name,
+                             [](const auto& t) { return std::string_view(t.spec.name); });
   };
   const auto head = named(kHeadName);
   const auto embedding = named(kEmbeddingName);
   if (head == plan.tensors.end() || head->target || embedding == plan.tensors.end()) return "";
-  if (head->spec.dtype == embedding->spec.dtype && head->spec.shape == embedding->spec.shape) return "";
-  return fmt::format("{} is {} {}, expected the same as {}: {} {}", kHeadName, dtype_name(head->spec.dtype),
-                     shape_text(head->spec.shape), kEmbeddingName, dtype_name(embedding->spec.dtype),
-                     shape_text(embedding->spec.shape));
+  if (head->spec.dtype == embedding->spec.dtype && head->spec.shape == embedding->spec.shape)
+    return "";
+  return fmt::format("{} is {} {}, expected the same as {}: {} {}", kHeadName,
+                     dtype_name(head->spec.dtype), shape_text(head->spec.shape), kEmbeddingName,
+                     dtype_name(embedding->spec.dtype), shape_text(embedding->spec.shape));
 }
 
 }  // namespace
@@ -69,14 +72,16 @@ std::string canonical_name(std::string_view name) {
   while (name.starts_with(kLeadingWrapper)) name.remove_prefix(kLeadingWrapper.size());
   std::string result(name);
   for (const std::string_view wrapper : kInnerWrappers) {
-    for (std::size_t at = result.find(wrapper); at != std::string::npos; at = result.find(wrapper)) {
+    for (std::size_t at = result.find(wrapper); at != std::string::npos;
+         at = result.find(wrapper)) {
       result.erase(at, wrapper.size());
     }
   }
   return result == name ? result : canonical_name(result);
 }
 
-Result<UploadPlan> plan_upload(const WeightLayout& layout, std::span<const TensorSpec> offered, bool tied) {
+Result<UploadPlan> plan_upload(const WeightLayout& layout, std::span<const TensorSpec> offered,
+                               bool tied) {
   UploadPlan plan;
   Faults twice("sent twice"), unknown("not in the model"), wrong("mismatch"), missing("missing");
   std::vector<bool> seen(layout.tensors().size(), false);
@@ -96,7 +101,8 @@ Result<UploadPlan> plan_upload(const WeightLayout& layout, std::span<const Tenso
     } else {
       const TensorSpec& expected = layout.tensors()[*planned.target];
       seen[*planned.target] = true;
-      if (auto fault = mismatch(planned.spec, expected); !fault.empty()) wrong.add(std::move(fault));
+      if (auto fault = mismatch(planned.spec, expected); !fault.empty())
+        wrong.add(std::move(fault));
       planned.convert = planned.spec.dtype != expected.dtype;
       plan.converted |= planned.convert;
     }

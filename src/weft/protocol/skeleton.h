@@ -1,5 +1,6 @@
 #pragma once
-// What an upload announces: tensor names, dtypes and shapes, held against the model that is served. Pure.
+// What an upload announces: tensor names, dtypes and shapes, held against the model that is served.
+// Pure.
 
 #include <optional>
 #include <span>
@@ -16,9 +17,9 @@ namespace weft {
 inline constexpr std::string_view kHeadName = "lm_head.weight";
 inline constexpr std::string_view kEmbeddingName = "model.embed_tokens.weight";
 
-// The name in canonical coordinates: without what training wrappers add. `module.` (DDP) goes from the
-// front, `_orig_mod.` (torch.compile), `_fsdp_wrapped_module.` (FSDP) and `_checkpoint_wrapped_module.`
-// (activation checkpointing) from anywhere.
+// The name in canonical coordinates: without what training wrappers add. `module.` (DDP) goes from
+// the front, `_orig_mod.` (torch.compile), `_fsdp_wrapped_module.` (FSDP) and
+// `_checkpoint_wrapped_module.` (activation checkpointing) from anywhere.
 std::string canonical_name(std::string_view name);
 
 struct PlannedTensor {
@@ -33,9 +34,11 @@ struct UploadPlan {
   bool converted = false;              // some tensor is
 };
 
-// Holds what is offered against a model: every tensor of `layout` once, with its shape and a float dtype where
-// they are floats, nothing else. With `tied`, lm_head.weight may come too, as a twin of the embedding.
-// Errors: kInvalidArgument with the names (at most ten, then a count) and what was expected.
-Result<UploadPlan> plan_upload(const WeightLayout& layout, std::span<const TensorSpec> offered, bool tied);
+// Holds what is offered against a model: every tensor of `layout` once, with its shape and a float
+// dtype where they are floats, nothing else. With `tied`, lm_head.weight may come too, as a twin of
+// the embedding. Errors: kInvalidArgument with the names (at most ten, then a count) and what was
+// expected.
+Result<UploadPlan> plan_upload(const WeightLayout& layout, std::span<const TensorSpec> offered,
+                               bool tied);
 
 }  // namespace weft

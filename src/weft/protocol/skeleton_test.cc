@@ -1,8 +1,8 @@
 #include "weft/protocol/skeleton.h"
 
-#include <gtest/gtest.h>
-
 #include <string>
+
+#include <gtest/gtest.h>
 
 namespace weft {
 namespace {
@@ -14,7 +14,9 @@ WeightLayout layout() {
       .value();
 }
 
-std::vector<TensorSpec> offer() { return layout().tensors(); }
+std::vector<TensorSpec> offer() {
+  return layout().tensors();
+}
 
 std::string refusal(const std::vector<TensorSpec>& offered, bool tied = false) {
   const auto plan = plan_upload(layout(), offered, tied);
@@ -96,8 +98,10 @@ TEST(PlanUpload, TakesATiedHeadOnlyAsTheEmbeddingsTwin) {
 TEST(CanonicalName, DropsWhatWrappersAdd) {
   EXPECT_EQ(canonical_name("module._orig_mod.model.norm.weight"), "model.norm.weight");
   EXPECT_EQ(canonical_name("_orig_mod.module.model.norm.weight"), "model.norm.weight");
-  EXPECT_EQ(canonical_name("model.layers.0._fsdp_wrapped_module._checkpoint_wrapped_module.mlp.up_proj.weight"),
-            "model.layers.0.mlp.up_proj.weight");
+  EXPECT_EQ(
+      canonical_name(
+          "model.layers.0._fsdp_wrapped_module._checkpoint_wrapped_module.mlp.up_proj.weight"),
+      "model.layers.0.mlp.up_proj.weight");
   EXPECT_EQ(canonical_name("model.module.weight"), "model.module.weight");
 }
 

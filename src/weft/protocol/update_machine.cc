@@ -1,9 +1,9 @@
 #include "weft/protocol/update_machine.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <utility>
+
+#include <fmt/core.h>
 
 namespace weft {
 
@@ -32,8 +32,9 @@ Result<void> UpdateMachine::start(std::string_view owner, Instant now) {
   return {};
 }
 
-Result<UpdateMachine::Opened> UpdateMachine::open_upload(std::string_view owner, const Digest& skeleton,
-                                                         bool replace, Instant now) {
+Result<UpdateMachine::Opened> UpdateMachine::open_upload(std::string_view owner,
+                                                         const Digest& skeleton, bool replace,
+                                                         Instant now) {
   WEFT_TRY_VOID(enter(owner, now));
   const bool staged = state_ == UpdateState::kStaging || state_ == UpdateState::kStaged;
   if (staged && skeleton_ == skeleton) {
@@ -90,14 +91,16 @@ Result<UpdateMachine::FinishStep> UpdateMachine::finish(std::string_view owner,
                                                         const std::optional<std::string>& label,
                                                         Instant now) {
   const Finish call{std::string(owner), label};
-  if (!shut_down_ && state_ == UpdateState::kCommitting && finish_ == call) return FinishStep::kJoin;
+  if (!shut_down_ && state_ == UpdateState::kCommitting && finish_ == call)
+    return FinishStep::kJoin;
   WEFT_TRY_VOID(enter(owner, now));
   switch (state_) {
     case UpdateState::kIdle:
       return finish_idle(call);
     case UpdateState::kOpen:
       close("it was finished");
-      // A finish that changed nothing is not one that could be repeated: vLLM calls it out of order.
+      // A finish that changed nothing is not one that could be repeated: vLLM calls it out of
+      // order.
       if (label) finish_ = call;
       return FinishStep::kRename;
     case UpdateState::kStaging:
@@ -180,7 +183,8 @@ Result<void> UpdateMachine::seal(Epoch epoch, std::uint64_t missing_blocks, Inst
   WEFT_TRY_VOID(check_epoch(epoch, now));
   if (state_ == UpdateState::kStaging) {
     if (missing_blocks != 0) {
-      return conflict(fmt::format("{} of its blocks are missing: send them, then seal", missing_blocks));
+      return conflict(
+          fmt::format("{} of its blocks are missing: send them, then seal", missing_blocks));
     }
     state_ = UpdateState::kStaged;
   }
@@ -210,7 +214,8 @@ UpdateState UpdateMachine::state(Instant now) {
 std::chrono::milliseconds UpdateMachine::lease_left(Instant now) const {
   using std::chrono::milliseconds;
   const auto left = std::chrono::ceil<milliseconds>(deadline_ - now);
-  return holds_ > 0 || state_ == UpdateState::kCommitting ? lease_ : std::max(left, milliseconds{0});
+  return holds_ > 0 || state_ == UpdateState::kCommitting ? lease_
+                                                          : std::max(left, milliseconds{0});
 }
 
 // The way into every call: who may make it, and what time has done meanwhile.
@@ -219,17 +224,20 @@ Result<void> UpdateMachine::enter(std::string_view owner, Instant now) {
   expire(now);
   if (state_ == UpdateState::kIdle || owner == owner_) return {};
   const auto seconds = std::chrono::ceil<std::chrono::seconds>(lease_left(now)).count();
-  return Error(ErrorCode::kConflict,
-               fmt::format("the update is held by `{}`, whose lease runs {} s more unless it is heard from",
-                           owner_, seconds));
+  return Error(
+      ErrorCode::kConflict,
+      fmt::format("the update is held by `{}`, whose lease runs {} s more unless it is heard from",
+                  owner_, seconds));
 }
 
 Result<Epoch> UpdateMachine::begin_staging(std::string_view owner, Source source, Instant now) {
   if (state_ == UpdateState::kCommitting) return conflict("start the next update when it is done");
   if (stale_writers_ + writers_ > 0) {
-    return Error(ErrorCode::kOverloaded,
-                 fmt::format("{} connections of the upload before are still open: try again when they are gone",
-                             stale_writers_ + writers_));
+    return Error(
+        ErrorCode::kOverloaded,
+        fmt::format(
+            "{} connections of the upload before are still open: try again when they are gone",
+            stale_writers_ + writers_));
   }
   take(owner, UpdateState::kStaging, now);
   source_ = source;
@@ -243,9 +251,9 @@ Result<void> UpdateMachine::check_epoch(Epoch epoch, Instant now) {
   if (shut_down_) return Error(ErrorCode::kOverloaded, "the server is shutting down");
   expire(now);
   if (epoch != 0 && epoch == epoch_) return {};
-  return Error(ErrorCode::kConflict,
-               epoch == last_epoch_ ? fmt::format("this upload is over: {}", closed_because_)
-                                    : "this upload is over: a later one took its place");
+  return Error(ErrorCode::kConflict, epoch == last_epoch_
+                                         ? fmt::format("this upload is over: {}", closed_because_)
+                                         : "this upload is over: a later one took its place");
 }
 
 void UpdateMachine::expire(Instant now) {
@@ -274,7 +282,8 @@ void UpdateMachine::close(std::string_view reason) {
 
 Error UpdateMachine::conflict(std::string_view what) const {
   if (state_ == UpdateState::kIdle) {
-    return Error(ErrorCode::kConflict, fmt::format("no update is open ({}): {}", closed_because_, what));
+    return Error(ErrorCode::kConflict,
+                 fmt::format("no update is open ({}): {}", closed_because_, what));
   }
   return Error(ErrorCode::kConflict, fmt::format("the update of `{}` is {}: {}", owner_,
                                                  update_state_name(state_), what));

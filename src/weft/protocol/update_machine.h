@@ -1,12 +1,13 @@
 #pragma once
-// UpdateMachine: the states of one receiver's update, from the first call to the commit. It decides who owns
-// the update, which call is in order, what a repeat means, and when staging memory may be written. No
-// sockets, clocks, threads or memory: time comes in as a value, effects are the caller's. One thread.
+// UpdateMachine: the states of one receiver's update, from the first call to the commit. It decides
+// who owns the update, which call is in order, what a repeat means, and when staging memory may be
+// written. No sockets, clocks, threads or memory: time comes in as a value, effects are the
+// caller's. One thread.
 //
 //   idle -> open -> staging -> staged -> committing -> idle       docs/protocol.md has every event
 //                                                                 in every state.
-// One owner at a time. Each time staging begins, the update gets a new epoch, and whoever still holds an
-// older one is refused: that fences late writers.
+// One owner at a time. Each time staging begins, the update gets a new epoch, and whoever still
+// holds an older one is refused: that fences late writers.
 
 #include <chrono>
 #include <cstdint>
@@ -48,28 +49,33 @@ class UpdateMachine {
     kJoin,    // this very call is being done: answer when it is
   };
 
-  // The calls. `owner` holds the update or gets it; anyone else gets kConflict that names the owner and the
-  // rest of the lease. A call that fails changes nothing. kOverloaded: try again in a moment.
+  // The calls. `owner` holds the update or gets it; anyone else gets kConflict that names the owner
+  // and the rest of the lease. A call that fails changes nothing. kOverloaded: try again in a
+  // moment.
   Result<void> start(std::string_view owner, Instant now);
-  // A new upload, or the one of the same `skeleton` that the owner has open. `replace` drops another one of
-  // the owner's.
-  Result<Opened> open_upload(std::string_view owner, const Digest& skeleton, bool replace, Instant now);
+  // A new upload, or the one of the same `skeleton` that the owner has open. `replace` drops
+  // another one of the owner's.
+  Result<Opened> open_upload(std::string_view owner, const Digest& skeleton, bool replace,
+                             Instant now);
   // A whole file as one body.
   Result<Epoch> open_body(std::string_view owner, Instant now);
   // update {"path"}: needs start(). A staged set is staged anew.
   Result<Epoch> open_path(std::string_view owner, Instant now);
   // update {}: what was pushed is it.
   Result<UpdateStep> update(std::string_view owner, Instant now);
-  Result<FinishStep> finish(std::string_view owner, const std::optional<std::string>& label, Instant now);
+  Result<FinishStep> finish(std::string_view owner, const std::optional<std::string>& label,
+                            Instant now);
   // Drops the staging `epoch`. Again: fine.
   Result<void> abort(std::string_view owner, Epoch epoch, Instant now);
 
   // What a staging goes through. kConflict when `epoch` is over, with the reason.
-  // `owner` may use `epoch`; renews the lease. The epoch just committed is fine too: its calls are repeats.
+  // `owner` may use `epoch`; renews the lease. The epoch just committed is fine too: its calls are
+  // repeats.
   Result<void> check(std::string_view owner, Epoch epoch, Instant now);
   // Bytes came: renews the lease.
   Result<void> touch(Epoch epoch, Instant now);
-  // Someone writes staging memory, from here to end_write(). It is not given to the next staging before.
+  // Someone writes staging memory, from here to end_write(). It is not given to the next staging
+  // before.
   Result<void> begin_write(Epoch epoch, Instant now);
   void end_write(Epoch epoch, Instant now);
   // A call in progress holds the lease, from here to release().
@@ -79,7 +85,8 @@ class UpdateMachine {
   Result<void> seal(Epoch epoch, std::uint64_t missing_blocks, Instant now);
   // What was staged is dropped and the update is closed. Ignored when `epoch` is over.
   void fail(Epoch epoch, std::string_view reason);
-  // The set of the epoch that finish() said to commit is served. The only way the serving version changes.
+  // The set of the epoch that finish() said to commit is served. The only way the serving version
+  // changes.
   void committed();
   // From now on every call is kOverloaded.
   void shutdown() { shut_down_ = true; }
@@ -118,8 +125,8 @@ class UpdateMachine {
   Epoch last_epoch_ = 0;
   Epoch committed_epoch_ = 0;
   unsigned holds_ = 0;
-  unsigned writers_ = 0;        // of epoch_
-  unsigned stale_writers_ = 0;  // of earlier ones
+  unsigned writers_ = 0;          // of epoch_
+  unsigned stale_writers_ = 0;    // of earlier ones
   std::optional<Finish> finish_;  // being committed, or the last one done
   std::string closed_because_ = "no update was started";
   bool shut_down_ = false;

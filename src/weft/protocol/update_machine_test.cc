@@ -1,12 +1,12 @@
 #include "weft/protocol/update_machine.h"
 
-#include <gtest/gtest.h>
-
 #include <array>
 #include <functional>
 #include <random>
 #include <set>
 #include <string>
+
+#include <gtest/gtest.h>
 
 #include "weft/protocol/block_ledger.h"
 
@@ -60,49 +60,71 @@ struct Row {
 
 // docs/protocol.md has this table.
 const std::array<Row, 22> kTable = {{
-    {"start", [](Walk& w) { return ok(w.machine.start("a", w.now)); },
+    {"start",
+     [](Walk& w) { return ok(w.machine.start("a", w.now)); },
      {"open", "open", "-", "-", "-", "-", "open"}},
-    {"start by another", [](Walk& w) { return ok(w.machine.start("b", w.now)); },
+    {"start by another",
+     [](Walk& w) { return ok(w.machine.start("b", w.now)); },
      {"open", "-", "-", "-", "-", "-", "open"}},
-    {"upload", [](Walk& w) { return ok(w.machine.open_upload("a", kSkeleton, false, w.now)); },
+    {"upload",
+     [](Walk& w) { return ok(w.machine.open_upload("a", kSkeleton, false, w.now)); },
      {"staging", "staging", "staging", "-", "staged", "-", "staging"}},
-    {"other upload", [](Walk& w) { return ok(w.machine.open_upload("a", kOther, false, w.now)); },
+    {"other upload",
+     [](Walk& w) { return ok(w.machine.open_upload("a", kOther, false, w.now)); },
      {"staging", "staging", "-", "-", "-", "-", "staging"}},
-    {"other upload that replaces", [](Walk& w) { return ok(w.machine.open_upload("a", kOther, true, w.now)); },
+    {"other upload that replaces",
+     [](Walk& w) { return ok(w.machine.open_upload("a", kOther, true, w.now)); },
      {"staging", "staging", "staging", "-", "staging", "-", "staging"}},
-    {"upload by another", [](Walk& w) { return ok(w.machine.open_upload("b", kSkeleton, true, w.now)); },
+    {"upload by another",
+     [](Walk& w) { return ok(w.machine.open_upload("b", kSkeleton, true, w.now)); },
      {"staging", "-", "-", "-", "-", "-", "staging"}},
-    {"body", [](Walk& w) { return ok(w.machine.open_body("a", w.now)); },
+    {"body",
+     [](Walk& w) { return ok(w.machine.open_body("a", w.now)); },
      {"staging", "staging", "-", "-", "-", "-", "staging"}},
-    {"body by another", [](Walk& w) { return ok(w.machine.open_body("b", w.now)); },
+    {"body by another",
+     [](Walk& w) { return ok(w.machine.open_body("b", w.now)); },
      {"staging", "-", "-", "-", "-", "-", "staging"}},
-    {"update path", [](Walk& w) { return ok(w.machine.open_path("a", w.now)); },
+    {"update path",
+     [](Walk& w) { return ok(w.machine.open_path("a", w.now)); },
      {"-", "staging", "-", "-", "staging", "-", "-"}},
-    {"update", [](Walk& w) { return ok(w.machine.update("a", w.now)); },
+    {"update",
+     [](Walk& w) { return ok(w.machine.update("a", w.now)); },
      {"-", "open", "staging", "-", "staged", "-", "-"}},
-    {"update by another", [](Walk& w) { return ok(w.machine.update("b", w.now)); },
+    {"update by another",
+     [](Walk& w) { return ok(w.machine.update("b", w.now)); },
      {"-", "-", "-", "-", "-", "-", "-"}},
-    {"finish", [](Walk& w) { return ok(w.machine.finish("a", "x", w.now)); },
+    {"finish",
+     [](Walk& w) { return ok(w.machine.finish("a", "x", w.now)); },
      {"-", "idle", "-", "-", "committing", "committing", "idle"}},
-    {"other finish", [](Walk& w) { return ok(w.machine.finish("a", "y", w.now)); },
+    {"other finish",
+     [](Walk& w) { return ok(w.machine.finish("a", "y", w.now)); },
      {"-", "idle", "-", "-", "committing", "-", "-"}},
-    {"finish by another", [](Walk& w) { return ok(w.machine.finish("b", "x", w.now)); },
+    {"finish by another",
+     [](Walk& w) { return ok(w.machine.finish("b", "x", w.now)); },
      {"-", "-", "-", "-", "-", "-", "-"}},
-    {"abort", [](Walk& w) { return ok(w.machine.abort("a", w.epoch, w.now)); },
+    {"abort",
+     [](Walk& w) { return ok(w.machine.abort("a", w.epoch, w.now)); },
      {"-", "-", "idle", "idle", "idle", "-", "-"}},
-    {"abort by another", [](Walk& w) { return ok(w.machine.abort("b", w.epoch, w.now)); },
+    {"abort by another",
+     [](Walk& w) { return ok(w.machine.abort("b", w.epoch, w.now)); },
      {"-", "-", "-", "-", "-", "-", "-"}},
-    {"write", [](Walk& w) { return ok(w.machine.begin_write(w.epoch, w.now)); },
+    {"write",
+     [](Walk& w) { return ok(w.machine.begin_write(w.epoch, w.now)); },
      {"-", "-", "staging", "staging", "-", "-", "-"}},
-    {"seal, blocks missing", [](Walk& w) { return ok(w.machine.seal(w.epoch, 1, w.now)); },
+    {"seal, blocks missing",
+     [](Walk& w) { return ok(w.machine.seal(w.epoch, 1, w.now)); },
      {"-", "-", "-", "-", "staged", "committing", "-"}},
-    {"seal", [](Walk& w) { return ok(w.machine.seal(w.epoch, 0, w.now)); },
+    {"seal",
+     [](Walk& w) { return ok(w.machine.seal(w.epoch, 0, w.now)); },
      {"-", "-", "staged", "staged", "staged", "committing", "-"}},
-    {"failure", [](Walk& w) { return w.machine.fail(w.epoch, "test"), true; },
+    {"failure",
+     [](Walk& w) { return w.machine.fail(w.epoch, "test"), true; },
      {"idle", "open", "idle", "idle", "idle", "committing", "idle"}},
-    {"lease over", [](Walk& w) { return w.now += kLease, true; },
+    {"lease over",
+     [](Walk& w) { return w.now += kLease, true; },
      {"idle", "idle", "idle", "idle", "idle", "committing", "idle"}},
-    {"shutdown, then start", [](Walk& w) { return w.machine.shutdown(), ok(w.machine.start("a", w.now)); },
+    {"shutdown, then start",
+     [](Walk& w) { return w.machine.shutdown(), ok(w.machine.start("a", w.now)); },
      {"-", "-", "-", "-", "-", "-", "-"}},
 }};
 
@@ -226,8 +248,8 @@ TEST(UpdateMachine, CallsOnTheEpochJustCommittedAreRepeats) {
   EXPECT_FALSE(walk.machine.check("a", walk.epoch, walk.now));
 }
 
-// Random schedules against the rules: only a complete set is committed, each once, by its owner, and no two
-// stagings share memory.
+// Random schedules against the rules: only a complete set is committed, each once, by its owner,
+// and no two stagings share memory.
 class Schedule {
  public:
   explicit Schedule(unsigned seed) : random_(seed) {}
@@ -274,7 +296,8 @@ class Schedule {
   }
 
   void open(const std::string& owner) {
-    const auto opened = machine_.open_upload(owner, random_() % 2 == 0 ? kSkeleton : kOther, false, now_);
+    const auto opened =
+        machine_.open_upload(owner, random_() % 2 == 0 ? kSkeleton : kOther, false, now_);
     if (!opened || opened->resumed) return;
     EXPECT_TRUE(writing_.empty()) << "memory with a writer was given away";
     EXPECT_GT(opened->epoch, epoch_);
@@ -283,7 +306,8 @@ class Schedule {
   }
   void begin_block() {
     const std::uint64_t tensor = random_() % 2;
-    if (!machine_.touch(epoch_, now_) || ledger_.claim(tensor, 0) != BlockLedger::Claim::kYours) return;
+    if (!machine_.touch(epoch_, now_) || ledger_.claim(tensor, 0) != BlockLedger::Claim::kYours)
+      return;
     EXPECT_TRUE(machine_.begin_write(epoch_, now_));
     writing_.insert({epoch_, tensor});
   }

@@ -1,15 +1,15 @@
 #include "weft/transfer/publisher.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <atomic>
-#include <boost/json.hpp>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
 #include <random>
 #include <thread>
+
+#include <boost/json.hpp>
+#include <fmt/core.h>
 
 #include "weft/base/log.h"
 #include "weft/digest/digest.h"
@@ -38,7 +38,8 @@ struct Block {
 };
 
 bool can_try_again(ErrorCode code) {
-  return code == ErrorCode::kDisconnected || code == ErrorCode::kDeadline || code == ErrorCode::kOverloaded;
+  return code == ErrorCode::kDisconnected || code == ErrorCode::kDeadline ||
+         code == ErrorCode::kOverloaded;
 }
 // Sent blocks that were refused for these reasons can be sent again once the upload is open again.
 bool can_resume(ErrorCode code) {
@@ -49,8 +50,10 @@ bool can_resume(ErrorCode code) {
 // The integer `name` of a server's answer. Errors: kCorrupt.
 Result<std::uint64_t> number(const json::object& object, const char* name) {
   const json::value* const value = object.if_contains(name);
-  const bool is_count = value != nullptr && (value->is_uint64() || (value->is_int64() && value->get_int64() >= 0));
-  if (!is_count) return Error(ErrorCode::kCorrupt, fmt::format("the server's answer has no count `{}`", name));
+  const bool is_count =
+      value != nullptr && (value->is_uint64() || (value->is_int64() && value->get_int64() >= 0));
+  if (!is_count)
+    return Error(ErrorCode::kCorrupt, fmt::format("the server's answer has no count `{}`", name));
   return value->to_number<std::uint64_t>();
 }
 
@@ -66,13 +69,15 @@ Result<json::object> object_of(Result<http::Response> response) {
   if (!response) return std::move(response).error();
   if (response->status >= 300) return http::error_of_response(*response);
   WEFT_TRY(json::value value, parse_json(response->body));
-  if (!value.is_object()) return Error(ErrorCode::kCorrupt, "the server's answer is no JSON object");
+  if (!value.is_object())
+    return Error(ErrorCode::kCorrupt, "the server's answer is no JSON object");
   return std::move(value.as_object());
 }
 
-// Calls work(i) for each i below `count`, on `threads` threads of its own; `tick` on the calling one, whenever
-// some were done.
-void blocking_for_each(unsigned threads, std::size_t count, const std::function<void(std::size_t)>& work,
+// Calls work(i) for each i below `count`, on `threads` threads of its own; `tick` on the calling
+// one, whenever some were done.
+void blocking_for_each(unsigned threads, std::size_t count,
+                       const std::function<void(std::size_t)>& work,
                        const std::function<void()>& tick) {
   std::atomic<std::size_t> next{0};
   std::mutex mutex;
@@ -122,7 +127,8 @@ class Push {
     report_.hash_seconds = seconds_since(start);
     auto done = blocking_transfer();
     if (!done) {
-      // So that the next push need not wait for the lease. Whatever comes of it, the first error counts.
+      // So that the next push need not wait for the lease. Whatever comes of it, the first error
+      // counts.
       if (!upload_.empty() && !can_try_again(done.error().code())) {
         static_cast<void>(server_.blocking_send(request("DELETE", "/weft/v1/uploads/" + upload_)));
       }
@@ -147,12 +153,14 @@ class Push {
         blocks.push_back({static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(block)});
       }
     }
-    const unsigned threads = std::clamp(std::thread::hardware_concurrency(), 1u, options_.connections);
+    const unsigned threads =
+        std::clamp(std::thread::hardware_concurrency(), 1u, options_.connections);
     blocking_for_each(
         threads, blocks.size(),
         [&](std::size_t i) {
           const auto [tensor, block] = blocks[i];
-          digests_[tensor][block] = block_digest(tensors_[tensor].data.size(), block, bytes_of(blocks[i]));
+          digests_[tensor][block] =
+              block_digest(tensors_[tensor].data.size(), block, bytes_of(blocks[i]));
         },
         [] {});
   }
@@ -234,7 +242,8 @@ class Push {
   }
 
   static Error bad_missing() {
-    return Error(ErrorCode::kCorrupt, "the server's answer says `missing` in a way that fits no upload of ours");
+    return Error(ErrorCode::kCorrupt,
+                 "the server's answer says `missing` in a way that fits no upload of ours");
   }
 
   Result<void> blocking_send_blocks(const std::vector<Block>& missing) {
@@ -252,7 +261,8 @@ class Push {
       verified_bytes_ += sent.verified_bytes;
       if (sent.error) failed = std::move(sent.error);
     };
-    const auto threads = static_cast<unsigned>(std::min<std::size_t>(std::max(1u, options_.connections), batches.size()));
+    const auto threads = static_cast<unsigned>(
+        std::min<std::size_t>(std::max(1u, options_.connections), batches.size()));
     blocking_for_each(threads, batches.size(), send, [&] {
       const std::lock_guard lock(mutex);
       show_progress();
@@ -294,7 +304,8 @@ class Push {
     std::uint64_t payload_bytes = 0;
     for (std::size_t i = 0; i < blocks.size(); ++i) {
       const auto bytes = bytes_of(blocks[i]);
-      frames[i] = encode_block_frame({blocks[i].tensor, blocks[i].block, static_cast<std::uint32_t>(bytes.size()),
+      frames[i] = encode_block_frame({blocks[i].tensor, blocks[i].block,
+                                      static_cast<std::uint32_t>(bytes.size()),
                                       digests_[blocks[i].tensor][blocks[i].block]});
       parts.emplace_back(frames[i]);
       parts.push_back(bytes);
@@ -314,8 +325,9 @@ class Push {
     if (!busy) {
       sent.error = busy.error();
     } else if (*busy > 0) {
-      sent.error = Error(ErrorCode::kOverloaded,
-                         fmt::format("{} blocks are still being written by a connection of before", *busy));
+      sent.error =
+          Error(ErrorCode::kOverloaded,
+                fmt::format("{} blocks are still being written by a connection of before", *busy));
     }
     return sent;
   }
@@ -327,7 +339,8 @@ class Push {
     call.body = body;
     for (unsigned tries = 1;; ++tries) {
       auto answer = object_of(server_.blocking_send(call));
-      if (answer || !can_try_again(answer.error().code()) || tries > options_.retries) return answer;
+      if (answer || !can_try_again(answer.error().code()) || tries > options_.retries)
+        return answer;
       wait_before(tries);
     }
   }
@@ -342,8 +355,9 @@ class Push {
     request.method = std::move(method);
     request.target = std::move(target);
     request.headers.add(std::string(kSessionHeader), session_);
-    request.headers.add("Content-Type", request.target.ends_with("/blocks") ? "application/octet-stream"
-                                                                            : "application/json");
+    request.headers.add("Content-Type", request.target.ends_with("/blocks")
+                                            ? "application/octet-stream"
+                                            : "application/json");
     return request;
   }
 
@@ -392,8 +406,9 @@ Result<PushReport> blocking_push(http::Client& server, std::span<const TensorVie
     WEFT_TRY(const std::uint64_t size_bytes, tensor_size_bytes(tensor.spec));
     if (size_bytes != tensor.data.size()) {
       return Error(ErrorCode::kInvalidArgument,
-                   fmt::format("{}: {} bytes of data, {} of {} have {}", tensor.spec.name, tensor.data.size(),
-                               shape_text(tensor.spec.shape), dtype_name(tensor.spec.dtype), size_bytes));
+                   fmt::format("{}: {} bytes of data, {} of {} have {}", tensor.spec.name,
+                               tensor.data.size(), shape_text(tensor.spec.shape),
+                               dtype_name(tensor.spec.dtype), size_bytes));
     }
   }
   return Push(server, tensors, options).blocking_run();

@@ -1,10 +1,10 @@
 #include "weft/transfer/receiver.h"
 
-#include <fmt/core.h>
-
 #include <charconv>
 #include <random>
 #include <utility>
+
+#include <fmt/core.h>
 
 #include "weft/protocol/block_frame.h"
 #include "weft/transfer/internal/core.h"
@@ -22,7 +22,9 @@ using ExchangePtr = std::shared_ptr<http::Exchange>;
 // A skeleton with digests: about 70 bytes for each 8 MiB, 64 MiB for 7 TB of weights.
 constexpr std::uint64_t kSkeletonLimitBytes = 64u << 20;
 
-void respond(http::Exchange& exchange, const Error& error) { exchange.respond(http::error_response(error)); }
+void respond(http::Exchange& exchange, const Error& error) {
+  exchange.respond(http::error_response(error));
+}
 
 void respond(http::Exchange& exchange, const Result<CommitReport>& report) {
   if (!report) return respond(exchange, report.error());
@@ -32,7 +34,8 @@ void respond(http::Exchange& exchange, const Result<CommitReport>& report) {
 std::optional<std::uint64_t> content_length(const http::Request& request) {
   const auto text = request.headers.try_get("Content-Length");
   std::uint64_t length = 0;
-  if (!text || std::from_chars(text->data(), text->data() + text->size(), length).ec != std::errc()) {
+  if (!text ||
+      std::from_chars(text->data(), text->data() + text->size(), length).ec != std::errc()) {
     return std::nullopt;
   }
   return length;
@@ -40,7 +43,8 @@ std::optional<std::uint64_t> content_length(const http::Request& request) {
 
 class ReceiverImpl final : public Receiver {
  public:
-  explicit ReceiverImpl(std::shared_ptr<Core> core) : routes_(std::make_shared<Routes>(std::move(core))) {}
+  explicit ReceiverImpl(std::shared_ptr<Core> core)
+      : routes_(std::make_shared<Routes>(std::move(core))) {}
   ~ReceiverImpl() override { core().blocking_shutdown(); }
 
   std::vector<http::Route> routes() override;
@@ -49,10 +53,12 @@ class ReceiverImpl final : public Receiver {
   void update(const std::string& owner, std::optional<std::string> path, Done done) override {
     core().update(owner, std::move(path), std::move(done));
   }
-  void finish_update(const std::string& owner, std::optional<std::string> label, Done done) override {
-    core().finish(owner, std::move(label), [done = std::move(done)](const Result<CommitReport>& report) {
-      done(report ? Result<void>() : report.error());
-    });
+  void finish_update(const std::string& owner, std::optional<std::string> label,
+                     Done done) override {
+    core().finish(owner, std::move(label),
+                  [done = std::move(done)](const Result<CommitReport>& report) {
+                    done(report ? Result<void>() : report.error());
+                  });
   }
   Result<void> set_label(const std::string& label) override { return core().set_label(label); }
   void checksums(
@@ -72,8 +78,10 @@ class ReceiverImpl final : public Receiver {
     template <typename Use>
     void with_upload(const http::Request& request, const ExchangePtr& exchange, Use&& use);
 
-    Result<std::unique_ptr<http::BodySink>> put_weights(const http::Request& request, ExchangePtr exchange);
-    Result<std::unique_ptr<http::BodySink>> put_blocks(const http::Request& request, ExchangePtr exchange);
+    Result<std::unique_ptr<http::BodySink>> put_weights(const http::Request& request,
+                                                        ExchangePtr exchange);
+    Result<std::unique_ptr<http::BodySink>> put_blocks(const http::Request& request,
+                                                       ExchangePtr exchange);
     void open_upload(const http::Request& request, ExchangePtr exchange);
     void respond_progress(const std::string& owner, Epoch epoch, http::Exchange& exchange);
     void get_upload(const http::Request& request, ExchangePtr exchange);
@@ -104,8 +112,8 @@ std::vector<http::Route> ReceiverImpl::routes() {
     table.push_back({method, pattern, std::move(call), nullptr, limit_bytes});
   };
   const auto bulk = [&](const char* method, const char* pattern,
-                        Result<std::unique_ptr<http::BodySink>> (Routes::*handler)(const http::Request&,
-                                                                                   ExchangePtr)) {
+                        Result<std::unique_ptr<http::BodySink>> (Routes::*handler)(
+                            const http::Request&, ExchangePtr)) {
     auto call = [routes = routes_, handler](const http::Request& request, ExchangePtr exchange) {
       return (*routes.*handler)(request, std::move(exchange));
     };
@@ -138,7 +146,8 @@ Result<Epoch> ReceiverImpl::Routes::epoch_of(const http::Request& request) const
 }
 
 template <typename Use>
-void ReceiverImpl::Routes::with_upload(const http::Request& request, const ExchangePtr& exchange, Use&& use) {
+void ReceiverImpl::Routes::with_upload(const http::Request& request, const ExchangePtr& exchange,
+                                       Use&& use) {
   const auto owner = internal::owner_of(request);
   if (!owner) return respond(*exchange, owner.error());
   const auto epoch = epoch_of(request);
@@ -146,8 +155,8 @@ void ReceiverImpl::Routes::with_upload(const http::Request& request, const Excha
   std::forward<Use>(use)(*owner, *epoch);
 }
 
-Result<std::unique_ptr<http::BodySink>> ReceiverImpl::Routes::put_weights(const http::Request& request,
-                                                                          ExchangePtr exchange) {
+Result<std::unique_ptr<http::BodySink>> ReceiverImpl::Routes::put_weights(
+    const http::Request& request, ExchangePtr exchange) {
   WEFT_TRY(const std::string owner, internal::owner_of(request));
   WEFT_TRY(auto label, internal::label_of_query(request));
   const std::string_view commits = request.try_query("commit").value_or("true");
@@ -155,7 +164,8 @@ Result<std::unique_ptr<http::BodySink>> ReceiverImpl::Routes::put_weights(const 
     return Error(ErrorCode::kInvalidArgument, "commit: expected true or false", "query.commit");
   }
   WEFT_TRY(const Epoch epoch, core->open_body(owner));
-  auto staged = [self = shared_from_this(), owner, epoch, label = std::move(label), commits = commits == "true",
+  auto staged = [self = shared_from_this(), owner, epoch, label = std::move(label),
+                 commits = commits == "true",
                  exchange = std::move(exchange)](const Result<void>& result) {
     if (!result) return respond(*exchange, result.error());
     if (!commits) return self->respond_progress(owner, epoch, *exchange);
@@ -166,15 +176,15 @@ Result<std::unique_ptr<http::BodySink>> ReceiverImpl::Routes::put_weights(const 
   return internal::make_file_sink(core, owner, epoch, content_length(request), std::move(staged));
 }
 
-Result<std::unique_ptr<http::BodySink>> ReceiverImpl::Routes::put_blocks(const http::Request& request,
-                                                                         ExchangePtr exchange) {
+Result<std::unique_ptr<http::BodySink>> ReceiverImpl::Routes::put_blocks(
+    const http::Request& request, ExchangePtr exchange) {
   WEFT_TRY(const std::string owner, internal::owner_of(request));
   WEFT_TRY(const Epoch epoch, epoch_of(request));
   WEFT_TRY(auto upload, core->upload(owner, epoch));
   auto done = [exchange = std::move(exchange)](const Result<internal::BlockCounts>& counts) {
     if (!counts) return respond(*exchange, counts.error());
-    exchange->respond(
-        http::json_response(internal::blocks_json(counts->verified, counts->repeated, counts->busy)));
+    exchange->respond(http::json_response(
+        internal::blocks_json(counts->verified, counts->repeated, counts->busy)));
   };
   return internal::make_blocks_sink(core, std::move(upload), std::move(done));
 }
@@ -182,9 +192,10 @@ Result<std::unique_ptr<http::BodySink>> ReceiverImpl::Routes::put_blocks(const h
 void ReceiverImpl::Routes::open_upload(const http::Request& request, ExchangePtr exchange) {
   auto owner = internal::owner_of(request);
   if (!owner) return respond(*exchange, owner.error());
-  // A skeleton with digests takes milliseconds to read, and blocks that are here are copied: not for an I/O
-  // thread.
-  core->post([self = shared_from_this(), owner = *owner, body = request.body, exchange = std::move(exchange)] {
+  // A skeleton with digests takes milliseconds to read, and blocks that are here are copied: not
+  // for an I/O thread.
+  core->post([self = shared_from_this(), owner = *owner, body = request.body,
+              exchange = std::move(exchange)] {
     auto parsed = internal::parse_upload_request(body);
     if (!parsed) return respond(*exchange, parsed.error());
     const auto opened = self->core->blocking_open_upload(owner, std::move(*parsed));
@@ -194,7 +205,8 @@ void ReceiverImpl::Routes::open_upload(const http::Request& request, ExchangePtr
   });
 }
 
-void ReceiverImpl::Routes::respond_progress(const std::string& owner, Epoch epoch, http::Exchange& exchange) {
+void ReceiverImpl::Routes::respond_progress(const std::string& owner, Epoch epoch,
+                                            http::Exchange& exchange) {
   const auto progress = core->progress(owner, epoch);
   if (!progress) return respond(exchange, progress.error());
   exchange.respond(http::json_response(internal::upload_json(upload_id(epoch), *progress)));
@@ -219,9 +231,9 @@ void ReceiverImpl::Routes::commit(const http::Request& request, ExchangePtr exch
   with_upload(request, exchange, [&](const std::string& owner, Epoch epoch) {
     auto label = internal::parse_commit_request(request.body);
     if (!label) return respond(*exchange, label.error());
-    core->commit_upload(owner, epoch, std::move(*label), [exchange](const Result<CommitReport>& report) {
-      respond(*exchange, report);
-    });
+    core->commit_upload(
+        owner, epoch, std::move(*label),
+        [exchange](const Result<CommitReport>& report) { respond(*exchange, report); });
   });
 }
 
@@ -259,7 +271,8 @@ void ReceiverImpl::Routes::get_manifest(const http::Request& request, ExchangePt
 }  // namespace
 
 Result<std::unique_ptr<Receiver>> Receiver::blocking_create(std::shared_ptr<WeightSet> serving,
-                                                            WeightTarget& target, ReceiverOptions options) {
+                                                            WeightTarget& target,
+                                                            ReceiverOptions options) {
   auto layout = std::shared_ptr<const WeightLayout>(serving, &serving->layout());
   auto staging = WeightSet::blocking_allocate(layout);
   if (!staging) return std::move(staging).error().with_context("the second set of weights");
@@ -267,7 +280,8 @@ Result<std::unique_ptr<Receiver>> Receiver::blocking_create(std::shared_ptr<Weig
   const auto served = internal::blocking_hash_content(*serving, version.converted);
   version.id = served->id;
   target.rename(version);
-  auto core = std::make_shared<Core>(std::move(serving), std::move(*staging), served, target, options);
+  auto core =
+      std::make_shared<Core>(std::move(serving), std::move(*staging), served, target, options);
   return std::unique_ptr<Receiver>(std::make_unique<ReceiverImpl>(std::move(core)));
 }
 

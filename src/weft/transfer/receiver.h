@@ -1,6 +1,7 @@
 #pragma once
-// The receiving side: the data plane's routes, and the transaction that takes an upload from its first byte
-// to being served. The rules are those of protocol/update_machine.h; this gives them sockets and memory.
+// The receiving side: the data plane's routes, and the transaction that takes an upload from its
+// first byte to being served. The rules are those of protocol/update_machine.h; this gives them
+// sockets and memory.
 
 #include <chrono>
 #include <functional>
@@ -33,34 +34,39 @@ class WeightTarget {
 
 struct ReceiverOptions {
   std::chrono::seconds lease{300};  // an update that hears nothing for so long is dropped
-  bool tied_embeddings = false;     // a pushed lm_head.weight must equal the embedding, and is dropped
+  bool tied_embeddings = false;  // a pushed lm_head.weight must equal the embedding, and is dropped
 };
 
 // Thread-safe.
 class Receiver {
  public:
-  // `serving` is what the target serves now; the second set is allocated here. `target` must outlive it.
-  // Blocks. Errors: kOverloaded with the numbers when there is no memory for a second set.
-  static Result<std::unique_ptr<Receiver>> blocking_create(
-      std::shared_ptr<WeightSet> serving, WeightTarget& target, ReceiverOptions options);
+  // `serving` is what the target serves now; the second set is allocated here. `target` must
+  // outlive it. Blocks. Errors: kOverloaded with the numbers when there is no memory for a second
+  // set.
+  static Result<std::unique_ptr<Receiver>> blocking_create(std::shared_ptr<WeightSet> serving,
+                                                           WeightTarget& target,
+                                                           ReceiverOptions options);
   virtual ~Receiver() = default;
 
   // PUT /weft/v1/weights, /weft/v1/uploads..., /weft/v1/status: docs/protocol.md.
   virtual std::vector<http::Route> routes() = 0;
 
-  // The same machine, driven by vLLM's control routes; `owner` from Weft-Session or "anonymous". Each calls
-  // `done` once, from any thread. Order errors are kConflict.
+  // The same machine, driven by vLLM's control routes; `owner` from Weft-Session or "anonymous".
+  // Each calls `done` once, from any thread. Order errors are kConflict.
   using Done = std::function<void(Result<void>)>;
   virtual void start_update(const std::string& owner, Done done) = 0;
-  // Stages the safetensors file or folder at `path`; nothing: what was pushed (or nothing at all) is it.
+  // Stages the safetensors file or folder at `path`; nothing: what was pushed (or nothing at all)
+  // is it.
   virtual void update(const std::string& owner, std::optional<std::string> path, Done done) = 0;
   // Commits what is staged; with nothing staged moves the label alone.
-  virtual void finish_update(const std::string& owner, std::optional<std::string> label, Done done) = 0;
+  virtual void finish_update(const std::string& owner, std::optional<std::string> label,
+                             Done done) = 0;
   virtual Result<void> set_label(const std::string& label) = 0;
 
-  // "blake3:..." of what is served, and SHA-256 of each tensor as vLLM's /weight_checker keys them, hashed by
-  // a background thread; `done` from any thread.
-  virtual void checksums(std::function<void(std::vector<std::pair<std::string, std::string>>)> done) = 0;
+  // "blake3:..." of what is served, and SHA-256 of each tensor as vLLM's /weight_checker keys them,
+  // hashed by a background thread; `done` from any thread.
+  virtual void checksums(
+      std::function<void(std::vector<std::pair<std::string, std::string>>)> done) = 0;
 };
 
 }  // namespace weft

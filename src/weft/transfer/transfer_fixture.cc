@@ -1,17 +1,20 @@
 #include "weft/transfer/transfer_fixture.h"
 
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <future>
+#include <random>
+#include <thread>
+
 #include <arpa/inet.h>
+#include <boost/json.hpp>
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <cstring>
-#include <boost/json.hpp>
-#include <random>
-#include <thread>
 
 #include "weft/base/check.h"
 #include "weft/format/safetensors.h"
@@ -25,10 +28,40 @@ std::string_view text_of(const Bytes& bytes) {
   return {static_cast<const char*>(static_cast<const void*>(bytes.data())), bytes.size()};
 }
 
-std::span<const std::byte> block_of(const Tensors& tensors, std::size_t tensor, std::uint64_t block) {
+std::span<const std::byte> block_of(const Tensors& tensors, std::size_t tensor,
+                                    std::uint64_t block) {
   const std::span<const std::byte> data = tensors.data.at(tensor);
   return data.subspan(static_cast<std::size_t>(block * kBlockBytes),
                       static_cast<std::size_t>(block_length(data.size(), block)));
+}
+
+sockaddr_in loopback(std::uint16_t port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return address;
+}
+
+sockaddr* plain(sockaddr_in& address) {
+  void* const pointer = &address;
+  return static_cast<sockaddr*>(pointer);
+}
+
+int connect_to(std::uint16_t port) {
+  sockaddr_in address = loopback(port);
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  WEFT_CHECK(::connect(fd, plain(address), sizeof address) == 0);
+  return fd;
+}
+
+bool send_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const auto sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent <= 0) return false;
+    bytes.remove_prefix(static_cast<std::size_t>(sent));
+  }
+  return true;
 }
 
 }  // namespace
@@ -52,7 +85,8 @@ std::string Tensors::file() const {
 }
 
 std::size_t Tensors::find(std::string_view name) const {
-  const auto at = std::ranges::find(specs, name, [](const auto& spec) { return std::string_view(spec.name); });
+  const auto at =
+      std::ranges::find(specs, name, [](const auto& spec) { return std::string_view(spec.name); });
   WEFT_CHECK(at != specs.end());
   return static_cast<std::size_t>(at - specs.begin());
 }
@@ -163,13 +197,15 @@ Bench::Bench(const std::vector<TensorSpec>& model, ReceiverOptions options) : mo
   auto layout = std::make_shared<const WeightLayout>(WeightLayout::make(model).value());
   auto set = WeightSet::blocking_allocate(layout).value();
   const auto first = random_tensors(layout->tensors(), 1);
-  for (std::size_t i = 0; i < first.data.size(); ++i) std::ranges::copy(first.data[i], set->tensor(i).begin());
+  for (std::size_t i = 0; i < first.data.size(); ++i)
+    std::ranges::copy(first.data[i], set->tensor(i).begin());
   target_ = std::make_unique<FakeTarget>(set, VersionName{"", "default", false});
   receiver_ = Receiver::blocking_create(set, *target_, options).value();
   http::ServerOptions server_options;
   server_options.port = 0;
   server_ = http::Server::create(server_options, receiver_->routes()).value();
-  client_ = http::Client::make(http::Url::parse(fmt::format("http://127.0.0.1:{}", server_->port())).value());
+  client_ = http::Client::make(
+      http::Url::parse(fmt::format("http://127.0.0.1:{}", server_->port())).value());
 }
 
 Bench::~Bench() {
@@ -197,17 +233,16 @@ http::Response Bench::call(const std::string& method, const std::string& target,
   return client_->blocking_send(request).value();
 }
 
-std::string Bench::state() { return member(call("GET", "/weft/v1/status").body, "state"); }
-
-void Bench::wait_until_idle() {
-  while (state() != "idle") std::this_thread::yield();
+std::string Bench::state() {
+  return member(call("GET", "/weft/v1/status").body, "state");
 }
 
 std::string wire_request(std::string_view method, std::string_view target, std::string_view body,
                          std::string_view session, std::size_t chunk_bytes) {
   std::string request = fmt::format("{} {} HTTP/1.1\r\nHost: test\r\n", method, target);
   if (!session.empty()) request += fmt::format("{}: {}\r\n", kSessionHeader, session);
-  if (chunk_bytes == 0) return request + fmt::format("Content-Length: {}\r\n\r\n", body.size()).append(body);
+  if (chunk_bytes == 0)
+    return request + fmt::format("Content-Length: {}\r\n\r\n", body.size()).append(body);
   request += "Transfer-Encoding: chunked\r\n\r\n";
   for (std::size_t at = 0; at < body.size(); at += chunk_bytes) {
     const auto chunk = body.substr(at, chunk_bytes);
@@ -216,24 +251,20 @@ std::string wire_request(std::string_view method, std::string_view target, std::
   return request + "0\r\n\r\n";
 }
 
-RawConnection::RawConnection(std::uint16_t port) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(port);
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  const void* const plain = &address;
-  WEFT_CHECK(::connect(fd_, static_cast<const sockaddr*>(plain), sizeof address) == 0);
+RawConnection::RawConnection(std::uint16_t port) : fd_(connect_to(port)) {}
+
+RawConnection::~RawConnection() {
+  ::close(fd_);
 }
 
-RawConnection::~RawConnection() { ::close(fd_); }
-
 bool RawConnection::send(std::string_view bytes) {
-  while (!bytes.empty()) {
-    const auto sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (sent <= 0) return false;
-    bytes.remove_prefix(static_cast<std::size_t>(sent));
+  return send_all(fd_, bytes);
+}
+
+void RawConnection::cut() {
+  ::shutdown(fd_, SHUT_WR);
+  for (char c = 0; ::recv(fd_, &c, 1, 0) > 0;) {
   }
-  return true;
 }
 
 int RawConnection::read_status() {
@@ -243,6 +274,57 @@ int RawConnection::read_status() {
     line += c;
   }
   return std::stoi(line.substr(9, 3));
+}
+
+CuttingRelay::CuttingRelay(std::uint16_t server_port, std::vector<std::size_t> limits_bytes)
+    : server_port_(server_port),
+      limits_bytes_(std::move(limits_bytes)),
+      listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  sockaddr_in address = loopback(0);
+  socklen_t size = sizeof address;
+  WEFT_CHECK(::bind(listener_, plain(address), size) == 0 && ::listen(listener_, 16) == 0);
+  WEFT_CHECK(::getsockname(listener_, plain(address), &size) == 0);
+  port_ = ntohs(address.sin_port);
+  acceptor_ = std::thread([this] { accept_all(); });
+}
+
+CuttingRelay::~CuttingRelay() {
+  ::shutdown(listener_, SHUT_RDWR);
+  acceptor_.join();
+  for (std::thread& relay : relays_) relay.join();
+  ::close(listener_);
+}
+
+void CuttingRelay::accept_all() {
+  for (std::size_t i = 0;; ++i) {
+    const int client = ::accept(listener_, nullptr, nullptr);
+    if (client < 0) return;
+    const std::size_t limit = i < limits_bytes_.size() ? limits_bytes_[i] : SIZE_MAX;
+    relays_.emplace_back([this, client, limit] { relay(client, limit); });
+  }
+}
+
+void CuttingRelay::relay(int client, std::size_t limit_bytes) {
+  const int server = connect_to(server_port_);
+  std::array<pollfd, 2> ends{{{client, POLLIN, 0}, {server, POLLIN, 0}}};
+  std::vector<char> buffer(64 << 10);
+  for (bool open = true; open && ::poll(ends.data(), ends.size(), -1) > 0;) {
+    for (std::size_t i = 0; i < ends.size() && open; ++i) {
+      if (ends[i].revents == 0) continue;
+      const std::size_t most = i == 0 ? std::min(buffer.size(), limit_bytes) : buffer.size();
+      const auto size = ::recv(ends[i].fd, buffer.data(), most, 0);
+      open = size > 0 && send_all(ends[1 - i].fd, {buffer.data(), static_cast<std::size_t>(size)});
+      if (open && i == 0) limit_bytes -= static_cast<std::size_t>(size);
+    }
+  }
+  ::close(server);
+  ::close(client);
+}
+
+Result<void> blocking_result(const std::function<void(Receiver::Done)>& call) {
+  std::promise<Result<void>> promise;
+  call([&](Result<void> result) { promise.set_value(std::move(result)); });
+  return promise.get_future().get();
 }
 
 std::string block_body(const Tensors& tensors,
@@ -267,10 +349,12 @@ std::string skeleton(const Tensors& tensors, bool with_digests) {
     std::vector<std::string> digests;
     const std::uint64_t size = tensors.data[i].size();
     for (std::uint64_t block = 0; with_digests && block < block_count(size); ++block) {
-      digests.push_back('"' + digest_text(block_digest(size, block, block_of(tensors, i, block))) + '"');
+      digests.push_back('"' + digest_text(block_digest(size, block, block_of(tensors, i, block))) +
+                        '"');
     }
-    list += fmt::format(R"({}{{"name":"{}","dtype":"{}","shape":{},"blocks":[{}]}})", i == 0 ? "" : ",",
-                        spec.name, dtype_name(spec.dtype), shape_text(spec.shape), fmt::join(digests, ","));
+    list += fmt::format(R"({}{{"name":"{}","dtype":"{}","shape":{},"blocks":[{}]}})",
+                        i == 0 ? "" : ",", spec.name, dtype_name(spec.dtype),
+                        shape_text(spec.shape), fmt::join(digests, ","));
   }
   return fmt::format(R"({{"tensors":[{}]}})", list);
 }

@@ -1,6 +1,6 @@
 #pragma once
-// What the tests of transfer stand on: a server with a receiver over a small model, a target that takes
-// commits as an engine would, and a client that can stop in the middle of a request.
+// What the tests of transfer stand on: a server with a receiver over a small model, a target that
+// takes commits as an engine would, and a client that can stop in the middle of a request.
 
 #include <cstdint>
 #include <functional>
@@ -9,6 +9,8 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "weft/http/client.h"
@@ -74,7 +76,8 @@ class FakeTarget final : public WeightTarget {
 // The whole of it, on a free port.
 class Bench {
  public:
-  explicit Bench(const std::vector<TensorSpec>& model = large_model(), ReceiverOptions options = {});
+  explicit Bench(const std::vector<TensorSpec>& model = large_model(),
+                 ReceiverOptions options = {});
   ~Bench();
 
   http::Client& client() { return *client_; }
@@ -90,8 +93,6 @@ class Bench {
                       const std::string& session = "");
   // "idle", "staging", ...
   std::string state();
-  // Polls until the receiver has noticed that nobody sends any more.
-  void wait_until_idle();
 
  private:
   std::vector<TensorSpec> model_;
@@ -114,12 +115,38 @@ class RawConnection {
 
   // False when the peer has closed.
   bool send(std::string_view bytes);
+  // Sends no more and waits until the server has closed the connection for that.
+  void cut();
   // The status of the next answer; 0 when the connection ends first.
   int read_status();
 
  private:
   int fd_;
 };
+
+// A relay that cuts: each connection after the next of `limits_bytes` from the client, those after
+// the last limit never.
+class CuttingRelay {
+ public:
+  CuttingRelay(std::uint16_t server_port, std::vector<std::size_t> limits_bytes);
+  ~CuttingRelay();
+
+  std::uint16_t port() const { return port_; }
+
+ private:
+  void accept_all();
+  void relay(int client, std::size_t limit_bytes);
+
+  const std::uint16_t server_port_;
+  const std::vector<std::size_t> limits_bytes_;
+  std::uint16_t port_ = 0;
+  int listener_;
+  std::vector<std::thread> relays_;
+  std::thread acceptor_;
+};
+
+// What a call of the receiver's control methods answers.
+Result<void> blocking_result(const std::function<void(Receiver::Done)>& call);
 
 // Frames and bytes of blocks, as `PUT .../blocks` takes them.
 std::string block_body(const Tensors& tensors,

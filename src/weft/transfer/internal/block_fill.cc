@@ -14,8 +14,9 @@ constexpr std::uint64_t kPieceBytes = 1 << 20;
 
 }  // namespace
 
-BlockFill::BlockFill(const PlannedTensor& tensor, std::uint64_t size_bytes, std::uint64_t block, Mode mode,
-                     std::span<std::byte> memory, DType stored, std::span<std::byte> bounce)
+BlockFill::BlockFill(const PlannedTensor& tensor, std::uint64_t size_bytes, std::uint64_t block,
+                     Mode mode, std::span<std::byte> memory, DType stored,
+                     std::span<std::byte> bounce)
     : mode_(mode),
       from_(tensor.spec.dtype),
       to_(stored),

@@ -1,6 +1,6 @@
 #pragma once
-// BlockFill: takes the bytes of one block in order, hashes them as they come, and puts them where they belong.
-// One thread.
+// BlockFill: takes the bytes of one block in order, hashes them as they come, and puts them where
+// they belong. One thread.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,8 +19,8 @@ class BlockFill {
     kHash,     // nowhere: only their digest counts (a tied lm_head.weight)
     kDiscard,  // nowhere, and not hashed: the block is there or another writer's
   };
-  // `memory` is the tensor's in the staging set, of dtype `stored` (kStore only). `bounce` takes what cannot
-  // go straight there, at least 16 bytes. Both must outlive this.
+  // `memory` is the tensor's in the staging set, of dtype `stored` (kStore only). `bounce` takes
+  // what cannot go straight there, at least 16 bytes. Both must outlive this.
   BlockFill(const PlannedTensor& tensor, std::uint64_t size_bytes, std::uint64_t block, Mode mode,
             std::span<std::byte> memory, DType stored, std::span<std::byte> bounce);
 

@@ -1,9 +1,9 @@
 #include "weft/transfer/internal/core.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <cstring>
+
+#include <fmt/core.h>
 
 #include "weft/checkpoint/checkpoint_files.h"
 #include "weft/kernels/convert.h"
@@ -13,11 +13,14 @@
 namespace weft::internal {
 namespace {
 
-Instant now() { return std::chrono::steady_clock::now(); }
+Instant now() {
+  return std::chrono::steady_clock::now();
+}
 
 Error label_too_long(const std::string& label) {
   return Error(ErrorCode::kInvalidArgument,
-               fmt::format("the label has {} bytes, at most {}", label.size(), kMaxLabelBytes), "label");
+               fmt::format("the label has {} bytes, at most {}", label.size(), kMaxLabelBytes),
+               "label");
 }
 
 // The bytes of block `block` of a tensor.
@@ -29,12 +32,14 @@ std::span<Byte> block_of(std::span<Byte> tensor, std::uint64_t block) {
 
 Error outside_grid(const Upload& upload, std::uint64_t tensor, std::uint64_t block) {
   if (tensor >= upload.sizes_bytes.size()) {
-    return Error(ErrorCode::kInvalidArgument, fmt::format("the upload has {} tensors, there is no tensor {}",
-                                                          upload.sizes_bytes.size(), tensor));
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("the upload has {} tensors, there is no tensor {}",
+                             upload.sizes_bytes.size(), tensor));
   }
-  return Error(ErrorCode::kInvalidArgument,
-               fmt::format("{} has {} blocks, there is no block {}", upload.plan.tensors[tensor].spec.name,
-                           block_count(upload.sizes_bytes[tensor]), block));
+  return Error(
+      ErrorCode::kInvalidArgument,
+      fmt::format("{} has {} blocks, there is no block {}", upload.plan.tensors[tensor].spec.name,
+                  block_count(upload.sizes_bytes[tensor]), block));
 }
 
 Result<std::shared_ptr<Upload>> make_upload(Epoch epoch, UploadPlan plan,
@@ -47,13 +52,14 @@ Result<std::shared_ptr<Upload>> make_upload(Epoch epoch, UploadPlan plan,
     WEFT_TRY(const std::uint64_t size_bytes, tensor_size_bytes(spec));
     sizes_bytes.push_back(size_bytes);
     if (!announced[i].empty() && announced[i].size() != block_count(size_bytes)) {
-      return Error(ErrorCode::kInvalidArgument,
-                   fmt::format("{}: {} block digests, expected {} ({} bytes in blocks of {})", spec.name,
-                               announced[i].size(), block_count(size_bytes), size_bytes, kBlockBytes));
+      return Error(
+          ErrorCode::kInvalidArgument,
+          fmt::format("{}: {} block digests, expected {} ({} bytes in blocks of {})", spec.name,
+                      announced[i].size(), block_count(size_bytes), size_bytes, kBlockBytes));
     }
   }
-  return std::make_shared<Upload>(epoch, std::move(plan), std::move(sizes_bytes), std::move(announced),
-                                  std::move(set));
+  return std::make_shared<Upload>(epoch, std::move(plan), std::move(sizes_bytes),
+                                  std::move(announced), std::move(set));
 }
 
 std::shared_ptr<const Content> make_content(Manifest manifest, bool converted,
@@ -63,9 +69,10 @@ std::shared_ptr<const Content> make_content(Manifest manifest, bool converted,
       Content{manifest_id(manifest), manifest_json(manifest), converted, std::move(blocks)});
 }
 
-// The content of an upload whose blocks are all verified. Errors: kInvalidArgument when a tied head is not
-// the embedding's twin.
-Result<std::shared_ptr<const Content>> content_of(const Upload& upload, const WeightLayout& layout) {
+// The content of an upload whose blocks are all verified. Errors: kInvalidArgument when a tied head
+// is not the embedding's twin.
+Result<std::shared_ptr<const Content>> content_of(const Upload& upload,
+                                                  const WeightLayout& layout) {
   Manifest manifest;
   std::vector<std::vector<Digest>> blocks(layout.tensors().size());
   std::optional<Digest> head;
@@ -83,9 +90,11 @@ Result<std::shared_ptr<const Content>> content_of(const Upload& upload, const We
     blocks[*tensor.target].assign(digests.begin(), digests.end());
   }
   if (head && head != embedding) {
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("{} differs from {}, to which this model ties it: send equal bytes, or leave it out",
-                             kHeadName, kEmbeddingName));
+    return Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format(
+            "{} differs from {}, to which this model ties it: send equal bytes, or leave it out",
+            kHeadName, kEmbeddingName));
   }
   if (upload.plan.converted) blocks.clear();
   return make_content(std::move(manifest), upload.plan.converted, std::move(blocks));
@@ -108,8 +117,9 @@ std::shared_ptr<const Content> blocking_hash_content(const WeightSet& set, bool 
   return make_content(std::move(manifest), converted, std::move(blocks));
 }
 
-BlockWriter::BlockWriter(std::shared_ptr<Core> core, std::shared_ptr<Upload> upload, std::uint64_t tensor,
-                         std::uint64_t block, BlockLedger::Claim found, std::span<std::byte> bounce)
+BlockWriter::BlockWriter(std::shared_ptr<Core> core, std::shared_ptr<Upload> upload,
+                         std::uint64_t tensor, std::uint64_t block, BlockLedger::Claim found,
+                         std::span<std::byte> bounce)
     : core_(std::move(core)),
       upload_(std::move(upload)),
       tensor_(tensor),
@@ -126,7 +136,8 @@ Result<void> BlockWriter::settle(const std::optional<Digest>& expected) {
   if (found_ != BlockLedger::Claim::kYours) return {};
   const Digest digest = fill_.digest();
   const auto& announced = upload_->announced[tensor_];
-  for (const Digest* wanted : {expected ? &*expected : nullptr, announced.empty() ? nullptr : &announced[block_]}) {
+  for (const Digest* wanted :
+       {expected ? &*expected : nullptr, announced.empty() ? nullptr : &announced[block_]}) {
     if (wanted == nullptr || *wanted == digest) continue;
     return Error(ErrorCode::kCorrupt,
                  fmt::format("{}, block {}: the bytes that came are {}, expected {}",
@@ -184,7 +195,8 @@ Result<UploadProgress> Core::blocking_open_upload(const std::string& owner, Uplo
     WEFT_TRY(const auto opened,
              machine_.open_upload(owner, request.skeleton, request.replace, now()));
     if (opened.resumed) return progress_of(*upload_);
-    WEFT_TRY(upload, make_upload(opened.epoch, std::move(plan), std::move(request.blocks), staging_));
+    WEFT_TRY(upload,
+             make_upload(opened.epoch, std::move(plan), std::move(request.blocks), staging_));
     upload_ = upload;
     WEFT_TRY_VOID(machine_.hold(opened.epoch, now()));
   }
@@ -194,8 +206,8 @@ Result<UploadProgress> Core::blocking_open_upload(const std::string& owner, Uplo
   return progress_of(*upload);
 }
 
-// Takes over from the served set what it has of the announced blocks. It cannot be retired meanwhile: the
-// seal that comes before every commit is a job of this same thread.
+// Takes over from the served set what it has of the announced blocks. It cannot be retired
+// meanwhile: the seal that comes before every commit is a job of this same thread.
 void Core::copy_served_blocks(const std::shared_ptr<Upload>& upload) {
   const auto served_content = served();
   if (served_content->blocks.empty()) return;
@@ -227,15 +239,17 @@ Result<std::shared_ptr<Upload>> Core::upload(const std::string& owner, Epoch epo
   return upload_;
 }
 
-Result<std::unique_ptr<BlockWriter>> Core::claim(const std::shared_ptr<Upload>& upload, std::uint64_t tensor,
-                                                 std::uint64_t block, std::span<std::byte> bounce) {
+Result<std::unique_ptr<BlockWriter>> Core::claim(const std::shared_ptr<Upload>& upload,
+                                                 std::uint64_t tensor, std::uint64_t block,
+                                                 std::span<std::byte> bounce) {
   BlockLedger::Claim found;
   {
     const std::lock_guard lock(mutex_);
     WEFT_TRY_VOID(machine_.touch(upload->epoch, now()));
     found = upload->ledger.claim(tensor, block);
     // An open block means that nothing is sealed, so this cannot fail after touch().
-    if (found == BlockLedger::Claim::kYours) WEFT_TRY_VOID(machine_.begin_write(upload->epoch, now()));
+    if (found == BlockLedger::Claim::kYours)
+      WEFT_TRY_VOID(machine_.begin_write(upload->epoch, now()));
   }
   if (found == BlockLedger::Claim::kNone) return outside_grid(*upload, tensor, block);
   return std::make_unique<BlockWriter>(shared_from_this(), upload, tensor, block, found, bounce);
@@ -246,13 +260,16 @@ BlockFill Core::make_fill(const Upload& upload, std::uint64_t tensor, std::uint6
   const PlannedTensor& planned = upload.plan.tensors[tensor];
   const std::uint64_t size_bytes = upload.sizes_bytes[tensor];
   if (found != BlockLedger::Claim::kYours) {
-    return BlockFill(planned, size_bytes, block, BlockFill::Mode::kDiscard, {}, planned.spec.dtype, bounce);
+    return BlockFill(planned, size_bytes, block, BlockFill::Mode::kDiscard, {}, planned.spec.dtype,
+                     bounce);
   }
   if (!planned.target) {
-    return BlockFill(planned, size_bytes, block, BlockFill::Mode::kHash, {}, planned.spec.dtype, bounce);
+    return BlockFill(planned, size_bytes, block, BlockFill::Mode::kHash, {}, planned.spec.dtype,
+                     bounce);
   }
-  return BlockFill(planned, size_bytes, block, BlockFill::Mode::kStore, upload.set->tensor(*planned.target),
-                   layout_->tensors()[*planned.target].dtype, bounce);
+  return BlockFill(planned, size_bytes, block, BlockFill::Mode::kStore,
+                   upload.set->tensor(*planned.target), layout_->tensors()[*planned.target].dtype,
+                   bounce);
 }
 
 Result<void> Core::touch(Epoch epoch) {
@@ -439,8 +456,9 @@ Result<void> Core::blocking_stage_path(Epoch epoch, const std::filesystem::path&
   return {};
 }
 
-Result<void> Core::blocking_stage_tensor(Upload& upload, std::size_t index, std::vector<std::byte>& scratch,
-                                         const std::function<Result<void>(std::span<std::byte>)>& read) {
+Result<void> Core::blocking_stage_tensor(
+    Upload& upload, std::size_t index, std::vector<std::byte>& scratch,
+    const std::function<Result<void>(std::span<std::byte>)>& read) {
   const PlannedTensor& tensor = upload.plan.tensors[index];
   const auto size = static_cast<std::size_t>(upload.sizes_bytes[index]);
   const bool direct = tensor.target && !tensor.convert;
@@ -454,7 +472,8 @@ Result<void> Core::blocking_stage_tensor(Upload& upload, std::size_t index, std:
   std::vector<Digest> digests;
   if (result) {
     for (std::uint64_t block = 0; block < block_count(size); ++block) {
-      digests.push_back(block_digest(size, block, block_of(std::span<const std::byte>(bytes), block)));
+      digests.push_back(
+          block_digest(size, block, block_of(std::span<const std::byte>(bytes), block)));
     }
     if (tensor.convert) {
       kernels::convert(bytes, tensor.spec.dtype, upload.set->tensor(*tensor.target),
@@ -497,7 +516,8 @@ void Core::checksums(std::function<void(std::vector<std::pair<std::string, std::
     }
     std::vector<std::pair<std::string, std::string>> sums;
     for (std::size_t i = 0; i < set->layout().tensors().size(); ++i) {
-      sums.emplace_back("dp0:pp0:pcp0:tp0:" + set->layout().tensors()[i].name, sha256_hex(set->tensor(i)));
+      sums.emplace_back("dp0:pp0:pcp0:tp0:" + set->layout().tensors()[i].name,
+                        sha256_hex(set->tensor(i)));
     }
     {
       const std::lock_guard lock(self->mutex_);
@@ -519,7 +539,8 @@ std::shared_ptr<const Content> Core::served() {
   return served_;
 }
 
-Result<void> Core::settle(Upload& upload, std::uint64_t tensor, std::uint64_t block, const Digest* digest) {
+Result<void> Core::settle(Upload& upload, std::uint64_t tensor, std::uint64_t block,
+                          const Digest* digest) {
   const std::lock_guard lock(mutex_);
   machine_.end_write(upload.epoch, now());
   if (digest == nullptr) {
@@ -537,7 +558,8 @@ UploadProgress Core::progress_of(const Upload& upload) {
 
 Result<void> Core::staging_is_free() const {
   if (being_read_ != staging_.get()) return {};
-  return Error(ErrorCode::kOverloaded, "the retired weights are still being read: try again in a moment");
+  return Error(ErrorCode::kOverloaded,
+               "the retired weights are still being read: try again in a moment");
 }
 
 }  // namespace weft::internal

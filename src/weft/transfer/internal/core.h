@@ -1,6 +1,7 @@
 #pragma once
-// Core: the receiver's transaction without HTTP. It gives the update machine its lock, its clock, the two
-// weight sets and a thread for what blocks. Thread-safe; callbacks run on any thread, without the lock.
+// Core: the receiver's transaction without HTTP. It gives the update machine its lock, its clock,
+// the two weight sets and a thread for what blocks. Thread-safe; callbacks run on any thread,
+// without the lock.
 
 #include <cstdint>
 #include <filesystem>
@@ -43,8 +44,9 @@ struct Upload {
 
   const Epoch epoch;
   const UploadPlan plan;
-  const std::vector<std::uint64_t> sizes_bytes;       // of the tensors as sent
-  const std::vector<std::vector<Digest>> announced;   // [tensors][blocks]; a tensor's list may be empty
+  const std::vector<std::uint64_t> sizes_bytes;  // of the tensors as sent
+  const std::vector<std::vector<Digest>>
+      announced;  // [tensors][blocks]; a tensor's list may be empty
   const std::shared_ptr<WeightSet> set;
   BlockLedger ledger;
   std::shared_ptr<const Content> content;  // once sealed
@@ -94,10 +96,12 @@ class BlockWriter {
   BlockFill& fill() { return fill_; }
   // kYours, or what the block was instead: then its bytes are read and dropped.
   BlockLedger::Claim found() const { return found_; }
-  // Takes the block as verified. Requires: all bytes are there. Errors: kConflict when the upload is over,
-  // kCorrupt, naming the block, when its digest is not `expected` or not the announced one.
+  // Takes the block as verified. Requires: all bytes are there. Errors: kConflict when the upload
+  // is over, kCorrupt, naming the block, when its digest is not `expected` or not the announced
+  // one.
   Result<void> settle(const std::optional<Digest>& expected);
-  // Takes it as verified though its bytes did not come through fill(): they were copied from a verified block.
+  // Takes it as verified though its bytes did not come through fill(): they were copied from a
+  // verified block.
   Result<void> settle_copied(const Digest& digest);
 
  private:
@@ -126,9 +130,11 @@ class Core : public std::enable_shared_from_this<Core> {
   Result<UploadProgress> blocking_open_upload(const std::string& owner, UploadRequest request);
   Result<UploadProgress> progress(const std::string& owner, Epoch epoch);
   Result<std::shared_ptr<Upload>> upload(const std::string& owner, Epoch epoch);
-  // Claims a block for one writer. Errors: kInvalidArgument for one outside the grid, kConflict, kOverloaded.
-  Result<std::unique_ptr<BlockWriter>> claim(const std::shared_ptr<Upload>& upload, std::uint64_t tensor,
-                                             std::uint64_t block, std::span<std::byte> bounce);
+  // Claims a block for one writer. Errors: kInvalidArgument for one outside the grid, kConflict,
+  // kOverloaded.
+  Result<std::unique_ptr<BlockWriter>> claim(const std::shared_ptr<Upload>& upload,
+                                             std::uint64_t tensor, std::uint64_t block,
+                                             std::span<std::byte> bounce);
   Result<void> touch(Epoch epoch);
   Result<void> abort(const std::string& owner, Epoch epoch);
   void fail(Epoch epoch, const Error& error);
@@ -159,18 +165,20 @@ class Core : public std::enable_shared_from_this<Core> {
 
   BlockFill make_fill(const Upload& upload, std::uint64_t tensor, std::uint64_t block,
                       BlockLedger::Claim found, std::span<std::byte> bounce) const;
-  void run_finish(const std::string& owner, std::optional<Epoch> epoch, std::optional<std::string> label,
-                  CommitDone done);
+  void run_finish(const std::string& owner, std::optional<Epoch> epoch,
+                  std::optional<std::string> label, CommitDone done);
   void commit(std::unique_lock<std::mutex> lock, const std::optional<std::string>& label);
   void copy_served_blocks(const std::shared_ptr<Upload>& upload);
   Result<std::shared_ptr<const Content>> blocking_seal(Epoch epoch);
   void update_from(const std::string& owner, const std::string& path, Done done);
   Result<void> blocking_stage_path(Epoch epoch, const std::filesystem::path& path);
   // `read` fills all of what it is given; `scratch` takes what cannot go straight to its place.
-  Result<void> blocking_stage_tensor(Upload& upload, std::size_t index, std::vector<std::byte>& scratch,
+  Result<void> blocking_stage_tensor(Upload& upload, std::size_t index,
+                                     std::vector<std::byte>& scratch,
                                      const std::function<Result<void>(std::span<std::byte>)>& read);
   void on_committed(const VersionName& version, const WeightTarget::Committed& committed);
-  Result<void> settle(Upload& upload, std::uint64_t tensor, std::uint64_t block, const Digest* digest);
+  Result<void> settle(Upload& upload, std::uint64_t tensor, std::uint64_t block,
+                      const Digest* digest);
   // With the lock held.
   UploadProgress progress_of(const Upload& upload);
   Result<void> staging_is_free() const;

@@ -1,9 +1,9 @@
 #include "weft/transfer/internal/messages.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
+
 #include <boost/json.hpp>
+#include <fmt/core.h>
 
 #include "weft/format/json.h"
 #include "weft/protocol/block_frame.h"
@@ -57,8 +57,9 @@ Result<TensorSpec> parse_tensor(const json::value& value, const std::string& fie
   const auto parsed = try_parse_dtype(dtype_text);
   const auto known = parsed ? parsed : try_parse_torch_dtype(dtype_text);
   if (!known) {
-    return bad_field(field + ".dtype",
-                     fmt::format("a dtype of safetensors or torch (`BF16`, `bfloat16`) for {}", spec.name));
+    return bad_field(
+        field + ".dtype",
+        fmt::format("a dtype of safetensors or torch (`BF16`, `bfloat16`) for {}", spec.name));
   }
   spec.dtype = *known;
   WEFT_TRY(spec.shape, parse_shape(member(object, "shape"), field + ".shape"));
@@ -78,7 +79,8 @@ Result<std::vector<Digest>> parse_digests(const json::value& tensor, const std::
   return digests;
 }
 
-// Equal for equal skeletons: names cannot hold the separators unnoticed, since their lengths stand in front.
+// Equal for equal skeletons: names cannot hold the separators unnoticed, since their lengths stand
+// in front.
 Digest skeleton_digest(const UploadRequest& request) {
   Hasher hasher;
   const auto text = [&](std::string_view part) { hasher.update(std::as_bytes(std::span(part))); };
@@ -103,7 +105,8 @@ Result<std::string> owner_of(const http::Request& request) {
   const bool printable = std::ranges::all_of(*session, [](char c) { return c >= ' ' && c <= '~'; });
   if (session->empty() || session->size() > kMaxSessionBytes || !printable) {
     return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("{}: expected 1 to {} printable ASCII characters", kSessionHeader, kMaxSessionBytes));
+                 fmt::format("{}: expected 1 to {} printable ASCII characters", kSessionHeader,
+                             kMaxSessionBytes));
   }
   return std::string(*session);
 }
@@ -173,9 +176,12 @@ std::string commit_json(const CommitReport& report) {
   return json::serialize(body);
 }
 
-std::string version_json(const VersionName& version) { return json::serialize(version_object(version)); }
+std::string version_json(const VersionName& version) {
+  return json::serialize(version_object(version));
+}
 
-std::string status_json(const Status& status, const std::string& upload_id, const VersionName& serving) {
+std::string status_json(const Status& status, const std::string& upload_id,
+                        const VersionName& serving) {
   const auto state = update_state_name(status.state);
   json::object body{{"serving", version_object(serving)},
                     {"state", json::string(state.data(), state.size())}};
@@ -188,7 +194,8 @@ std::string status_json(const Status& status, const std::string& upload_id, cons
 }
 
 std::string blocks_json(std::uint64_t verified, std::uint64_t repeated, std::uint64_t busy) {
-  return json::serialize(json::object{{"verified", verified}, {"repeated", repeated}, {"busy", busy}});
+  return json::serialize(
+      json::object{{"verified", verified}, {"repeated", repeated}, {"busy", busy}});
 }
 
 }  // namespace weft::internal

@@ -10,20 +10,23 @@
 
 namespace weft::internal {
 
-// Weft-Session, or "anonymous". Errors: kInvalidArgument unless it is 1 to 256 printable ASCII characters.
+// Weft-Session, or "anonymous". Errors: kInvalidArgument unless it is 1 to 256 printable ASCII
+// characters.
 Result<std::string> owner_of(const http::Request& request);
 // ?label= of a request without a JSON body. Errors: kInvalidArgument unless it is UTF-8.
 Result<std::optional<std::string>> label_of_query(const http::Request& request);
 // {"label"}, or no body. Errors: kInvalidArgument.
 Result<std::optional<std::string>> parse_commit_request(std::string_view body);
-// {"tensors": [{"name", "dtype", "shape", "blocks"?}], "replace"?}. Errors: kInvalidArgument naming the field.
+// {"tensors": [{"name", "dtype", "shape", "blocks"?}], "replace"?}. Errors: kInvalidArgument naming
+// the field.
 Result<UploadRequest> parse_upload_request(std::string_view body);
 
 std::string upload_json(const std::string& upload_id, const UploadProgress& progress);
 std::string content_json(const Content& content);
 std::string commit_json(const CommitReport& report);
 std::string version_json(const VersionName& version);
-std::string status_json(const Status& status, const std::string& upload_id, const VersionName& serving);
+std::string status_json(const Status& status, const std::string& upload_id,
+                        const VersionName& serving);
 std::string blocks_json(std::uint64_t verified, std::uint64_t repeated, std::uint64_t busy);
 
 }  // namespace weft::internal

@@ -1,8 +1,8 @@
 #include "weft/transfer/internal/sinks.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
+
+#include <fmt/core.h>
 
 #include "weft/format/safetensors.h"
 #include "weft/protocol/block_frame.h"
@@ -41,7 +41,8 @@ class FileSink final : public http::BodySink {
   void finish() override {
     finished_ = true;
     if (phase_ != Phase::kEnd) {
-      const Error error(ErrorCode::kCorrupt, fmt::format("the file ends early: {}", expected_text()));
+      const Error error(ErrorCode::kCorrupt,
+                        fmt::format("the file ends early: {}", expected_text()));
       fail(error);
       return staged_(error);
     }
@@ -111,7 +112,8 @@ class FileSink final : public http::BodySink {
 
   Result<void> next_block() {
     writer_ = nullptr;
-    while (tensor_ < upload_->sizes_bytes.size() && block_ == block_count(upload_->sizes_bytes[tensor_])) {
+    while (tensor_ < upload_->sizes_bytes.size() &&
+           block_ == block_count(upload_->sizes_bytes[tensor_])) {
       ++tensor_;
       block_ = 0;
     }
@@ -222,7 +224,8 @@ class BlocksSink final : public http::BodySink {
 
 }  // namespace
 
-std::unique_ptr<http::BodySink> make_file_sink(std::shared_ptr<Core> core, std::string owner, Epoch epoch,
+std::unique_ptr<http::BodySink> make_file_sink(std::shared_ptr<Core> core, std::string owner,
+                                               Epoch epoch,
                                                std::optional<std::uint64_t> length_bytes,
                                                std::function<void(Result<void>)> staged) {
   return std::make_unique<FileSink>(std::move(core), std::move(owner), epoch, length_bytes,

@@ -9,14 +9,17 @@
 
 namespace weft::internal {
 
-// Bytes of memory that a body needs beside the staging set: for conversion, and for what is not kept.
+// Bytes of memory that a body needs beside the staging set: for conversion, and for what is not
+// kept.
 inline constexpr std::size_t kBounceBytes = 256 << 10;
 
-// The body is a safetensors file. `staged` is called when all of it is there and sealed, or could not be; a
-// body that breaks before drops the staging. `length_bytes`: the body's, where it is known.
-std::unique_ptr<http::BodySink> make_file_sink(
-    std::shared_ptr<Core> core, std::string owner, Epoch epoch, std::optional<std::uint64_t> length_bytes,
-    std::function<void(Result<void>)> staged);
+// The body is a safetensors file. `staged` is called when all of it is there and sealed, or could
+// not be; a body that breaks before drops the staging. `length_bytes`: the body's, where it is
+// known.
+std::unique_ptr<http::BodySink> make_file_sink(std::shared_ptr<Core> core, std::string owner,
+                                               Epoch epoch,
+                                               std::optional<std::uint64_t> length_bytes,
+                                               std::function<void(Result<void>)> staged);
 
 struct BlockCounts {
   std::uint64_t verified = 0;
