@@ -196,11 +196,10 @@ std::string step_json(const StepMetrics& m) {
 }
 
 std::string summary_json(const RunSummary& summary, std::span<const StepMetrics> steps) {
-  VersionCounts versions;
+  const VersionCounts& versions = summary.versions;
   double diff = 0;
   std::uint64_t bytes = 0, tokens = 0;
   for (const StepMetrics& step : steps) {
-    versions += step.versions;
     diff = std::max(diff, step.logprob_max_abs_diff);
     bytes += step.sync_bytes;
     tokens += step.tokens;

@@ -44,6 +44,7 @@ struct RunSummary {
   std::uint64_t sft_steps = 0;
   double solve_rate_start = 0, solve_rate_end = 0;  // greedy, held-out, through the server
   double sampled_solve_rate_start = 0, sampled_solve_rate_end = 0;  // temperature 1, likewise
+  VersionCounts versions;                                           // of all checks
   double seconds = 0;                                               // of the whole run
   std::optional<std::string> failure;  // why the run's own checks failed
 };

@@ -36,6 +36,7 @@ TEST(SummaryJson, SumsOverTheSteps) {
   RunSummary summary;
   summary.task = "sort";
   summary.seconds = 3;
+  summary.versions = {.checked = 30, .wrong = 0, .discriminating = 18};
   const auto json = boost::json::parse(summary_json(summary, steps)).as_object();
 
   EXPECT_EQ(json.at("updates").to_number<int>(), 3);

@@ -6,6 +6,7 @@
 #include <boost/json.hpp>
 #include <fmt/format.h>
 
+#include "weft/base/log.h"
 #include "weft/format/json.h"
 
 namespace weft {

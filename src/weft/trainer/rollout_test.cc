@@ -51,7 +51,7 @@ TEST(ParseRollouts, ReadsTokensLogprobsAndVersions) {
 
   const Rollout& first = rollouts->at(0);
   EXPECT_THAT(first.tokens, ElementsAre(4, 13));
-  EXPECT_THAT(first.logprobs, ElementsAre(0.1f, -2.5f));
+  EXPECT_THAT(first.logprobs, ElementsAre(-0.1f, -2.5f));
   EXPECT_TRUE(first.ended);
   ASSERT_EQ(first.versions.size(), 2u);
   EXPECT_EQ(first.versions[1].label, "step-2");

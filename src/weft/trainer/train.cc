@@ -235,8 +235,7 @@ Result<void> Run::blocking_improve() {
     WEFT_TRY_VOID(stop_if_asked());
     WEFT_TRY_VOID(blocking_step(step));
   }
-  VersionCounts counts = start.versions;
-  for (const StepMetrics& step : steps_) counts += step.versions;
+  const VersionCounts& counts = summary_.versions;
   if (counts.discriminating_share() < config_.check.min_discriminating_share) {
     return Error(
         ErrorCode::kCorrupt,
@@ -334,6 +333,7 @@ Result<void> Run::blocking_check_versions(const Experience& experience, std::uin
   }
   WEFT_TRY(const VersionCounts counts, versions_->blocking_check(prompts, rollouts));
   metrics.versions += counts;
+  summary_.versions += counts;
   metrics.check_ms += clock.ms();
   return {};
 }
