@@ -1,5 +1,6 @@
-#include <CLI/CLI.hpp>
 #include <string>
+
+#include <CLI/CLI.hpp>
 
 #include "commands.h"
 
