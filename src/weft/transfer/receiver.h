@@ -40,9 +40,10 @@ struct ReceiverOptions {
 // Thread-safe.
 class Receiver {
  public:
-  // `serving` is what the target serves now; the second set is allocated here. `target` must
-  // outlive it. Blocks. Errors: kOverloaded with the numbers when there is no memory for a second
-  // set.
+  // `serving` is what the target serves now; the second set is allocated here. Hashes what is
+  // served and tells `target` its id through rename(). `target` must outlive this, and this the
+  // server of its routes. Blocks. Errors: kOverloaded with the numbers when there is no memory for
+  // a second set.
   static Result<std::unique_ptr<Receiver>> blocking_create(std::shared_ptr<WeightSet> serving,
                                                            WeightTarget& target,
                                                            ReceiverOptions options);

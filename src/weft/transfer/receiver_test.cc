@@ -342,6 +342,24 @@ TEST(Uploads, OfOneSkeletonAreOneAndAnotherMustReplaceIt) {
   EXPECT_EQ(bench.call("GET", upload, "", "t").status, 409);
 }
 
+TEST(Uploads, OfABodyWhoseHeaderHasNotComeAnswerSo) {
+  Bench bench(small_model());
+  const std::string request =
+      wire_request("PUT", kWeights, random_tensors(bench.model(), 2).file());
+  RawConnection connection(bench.port());
+  ASSERT_TRUE(connection.send(std::string_view(request).substr(0, 100)));
+  while (bench.state() != "staging") std::this_thread::yield();
+  const auto upload =
+      "/weft/v1/uploads/" + member(bench.call("GET", "/weft/v1/status").body, "upload");
+
+  EXPECT_EQ(bench.call("GET", upload).status, 409);
+  EXPECT_EQ(bench.call("POST", upload + "/seal").status, 409);
+  EXPECT_EQ(bench.call("POST", upload + "/commit").status, 409);
+  EXPECT_EQ(bench.call("PUT", upload + "/blocks", "x").status, 409);
+  ASSERT_TRUE(connection.send(std::string_view(request).substr(100)));
+  EXPECT_EQ(connection.read_status(), 200);
+}
+
 TEST(Uploads, BadSkeletonsAreRefusedAndNothingChanges) {
   Bench bench(small_model());
   for (const char* body :

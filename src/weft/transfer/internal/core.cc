@@ -230,13 +230,14 @@ void Core::copy_served_blocks(const std::shared_ptr<Upload>& upload) {
 Result<UploadProgress> Core::progress(const std::string& owner, Epoch epoch) {
   const std::lock_guard lock(mutex_);
   WEFT_TRY_VOID(machine_.check(owner, epoch, now()));
-  return progress_of(*upload_);
+  WEFT_TRY(const auto upload, upload_of(epoch));
+  return progress_of(*upload);
 }
 
 Result<std::shared_ptr<Upload>> Core::upload(const std::string& owner, Epoch epoch) {
   const std::lock_guard lock(mutex_);
   WEFT_TRY_VOID(machine_.check(owner, epoch, now()));
-  return upload_;
+  return upload_of(epoch);
 }
 
 Result<std::unique_ptr<BlockWriter>> Core::claim(const std::shared_ptr<Upload>& upload,
@@ -303,8 +304,8 @@ Result<std::shared_ptr<const Content>> Core::blocking_seal(Epoch epoch) {
   std::shared_ptr<Upload> upload;
   {
     const std::lock_guard lock(mutex_);
-    upload = upload_;
-    if (upload->epoch == epoch && upload->content) return upload->content;
+    WEFT_TRY(upload, upload_of(epoch));
+    if (upload->content) return upload->content;
     if (const std::uint64_t missing = upload->ledger.missing_blocks(); missing != 0) {
       WEFT_TRY_VOID(machine_.seal(epoch, missing, now()));
     }
@@ -549,6 +550,12 @@ Result<void> Core::settle(Upload& upload, std::uint64_t tensor, std::uint64_t bl
     upload.ledger.verified(tensor, block, *digest);
   }
   return machine_.touch(upload.epoch, now());
+}
+
+// A body or a path is staging before its header, and so its tensors, are known.
+Result<std::shared_ptr<Upload>> Core::upload_of(Epoch epoch) const {
+  if (upload_ && upload_->epoch == epoch) return upload_;
+  return Error(ErrorCode::kConflict, "the header of this upload has not come yet");
 }
 
 UploadProgress Core::progress_of(const Upload& upload) {

@@ -180,6 +180,7 @@ class Core : public std::enable_shared_from_this<Core> {
   Result<void> settle(Upload& upload, std::uint64_t tensor, std::uint64_t block,
                       const Digest* digest);
   // With the lock held.
+  Result<std::shared_ptr<Upload>> upload_of(Epoch epoch) const;
   UploadProgress progress_of(const Upload& upload);
   Result<void> staging_is_free() const;
   VersionName rename(const std::optional<std::string>& label);
