@@ -2,7 +2,9 @@
 # nothing to do). Needs git and make; everything else installs itself on Debian 12.
 
 SHELL := /bin/bash
+# Clones in different folders share what ccache has.
 export CCACHE_NOHASHDIR := 1
+export CCACHE_BASEDIR := $(CURDIR)
 JOBS ?= $(shell nproc)
 OUT ?= out/demo
 

@@ -3,7 +3,7 @@
 # usage: tools/check.sh [STEP ...]      steps: format layers lint tidy asan tsan fuzz (default: all)
 set -euo pipefail
 cd "$(dirname "$0")/.."
-export CCACHE_NOHASHDIR=1
+export CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=$PWD
 jobs=${JOBS:-$(nproc)}
 steps=("$@")
 [ ${#steps[@]} -gt 0 ] || steps=(format layers lint asan tsan fuzz tidy)
