@@ -2,14 +2,19 @@
 
 #include <cerrno>
 #include <system_error>
-#include <thread>
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+// glibc 2.36 does not say so itself.
+extern "C" {
+#include <sys/pidfd.h>
+}
 
 #include "weft/base/file.h"
 #include "weft/http/client.h"
@@ -17,13 +22,14 @@
 namespace weft {
 namespace {
 
-constexpr std::chrono::milliseconds kPollInterval{20};
+// Between looks at the log of a starting server.
+constexpr std::chrono::milliseconds kLogInterval{20};
 constexpr std::chrono::seconds kGrace{5};  // to end by itself
 
 // In the child, between fork and exec: async-signal-safe calls only.
 [[noreturn]] void become(const char* program, char* const* arguments, int log, pid_t parent) {
-  ::setpgid(
-      0, 0);  // a terminal's Ctrl-C is for the trainer alone, which then ends the server in order
+  // A terminal's Ctrl-C is for the trainer alone, which then ends the server in order.
+  ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(127);  // it died before the line above
   ::dup2(log, STDOUT_FILENO);
@@ -73,7 +79,7 @@ Result<std::unique_ptr<ChildServer>> ChildServer::blocking_start(const ChildServ
   ::close(log);
   if (pid < 0) return Error(ErrorCode::kInternal, "cannot fork a server process");
 
-  std::unique_ptr<ChildServer> server(new ChildServer(pid, options.log));
+  std::unique_ptr<ChildServer> server(new ChildServer(pid, ::pidfd_open(pid, 0), options.log));
   const auto deadline = std::chrono::steady_clock::now() + options.timeout;
   while (!server->blocking_answers()) {
     if (auto ended = server->try_ended()) return Error(ErrorCode::kInternal, std::move(*ended));
@@ -83,20 +89,26 @@ Result<std::unique_ptr<ChildServer>> ChildServer::blocking_start(const ChildServ
                    fmt::format("the server did not answer in {} s, see {}",
                                options.timeout.count() / 1000, options.log.string()));
     }
-    std::this_thread::sleep_for(kPollInterval);
+    server->blocking_wait(kLogInterval);
   }
   return server;
 }
 
 ChildServer::~ChildServer() {
-  if (pid_ != 0) ::kill(pid_, SIGTERM);
-  const auto deadline = std::chrono::steady_clock::now() + kGrace;
-  while (!try_ended() && std::chrono::steady_clock::now() < deadline) {
-    std::this_thread::sleep_for(kPollInterval);
+  if (!try_ended()) {
+    ::kill(pid_, SIGTERM);
+    blocking_wait(kGrace);
   }
-  if (pid_ == 0) return;
-  ::kill(pid_, SIGKILL);
-  ::waitpid(pid_, nullptr, 0);
+  if (!try_ended()) {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  ::close(pid_fd_);
+}
+
+void ChildServer::blocking_wait(std::chrono::milliseconds limit) const {
+  pollfd ended{pid_fd_, POLLIN, 0};
+  ::poll(&ended, 1, static_cast<int>(limit.count()));
 }
 
 std::optional<std::string> ChildServer::try_ended() {

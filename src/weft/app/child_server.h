@@ -40,10 +40,14 @@ class ChildServer {
   std::optional<std::string> try_ended();
 
  private:
-  ChildServer(pid_t pid, std::filesystem::path log) : pid_(pid), log_(std::move(log)) {}
+  ChildServer(pid_t pid, int pid_fd, std::filesystem::path log)
+      : pid_(pid), pid_fd_(pid_fd), log_(std::move(log)) {}
   bool blocking_answers();
+  // Waits until it has ended, at most so long.
+  void blocking_wait(std::chrono::milliseconds limit) const;
 
   pid_t pid_;  // 0 once it has been waited for
+  int pid_fd_;
   std::filesystem::path log_;
   std::string url_;  // "" until its log names it
   std::string ending_;

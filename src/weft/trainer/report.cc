@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 
 #include <boost/json.hpp>
 #include <fmt/format.h>
@@ -64,17 +63,6 @@ struct Panel {
   std::vector<Series> series;
 };
 
-std::vector<std::pair<double, double>> points_of(
-    std::span<const StepMetrics> steps,
-    const std::function<std::optional<double>(const StepMetrics&)>& value) {
-  std::vector<std::pair<double, double>> points;
-  for (const StepMetrics& step : steps) {
-    const std::optional<double> y = value(step);
-    if (y) points.emplace_back(static_cast<double>(step.step), *y);
-  }
-  return points;
-}
-
 std::string draw_panel(const Panel& panel, double top, double steps) {
   const double bottom = top + kPanelHeight;
   const auto x_of = [&](double x) {
@@ -103,8 +91,8 @@ std::string draw_panel(const Panel& panel, double top, double steps) {
     for (const auto& [x, y] : series.points)
       path += fmt::format("{:.1f},{:.1f} ", x_of(x), y_of(y));
     svg += fmt::format("<polyline points=\"{}\" stroke=\"{}\"/>\n", path, series.colour);
-    svg += fmt::format("<text x=\"{}\" y=\"{}\" class=\"legend\" fill=\"{}\">{}</text>\n", legend,
-                       top - 12, series.colour, series.name);
+    svg += fmt::format("<text x=\"{}\" y=\"{}\" class=\"legend\" style=\"fill:{}\">{}</text>\n",
+                       legend, top - 12, series.colour, series.name);
     legend -= 12 + 7 * static_cast<double>(series.name.size());
   }
   return svg;
@@ -115,32 +103,32 @@ double power_of_ten_above(double value) {
   return value > 0 ? std::pow(10, std::ceil(std::log10(value))) : 1;
 }
 
-std::vector<Panel> make_panels(std::span<const StepMetrics> steps) {
+std::vector<Panel> make_panels(const RunSummary& summary, std::span<const StepMetrics> steps) {
+  Series greedy{"held-out, greedy", "#0b6e4f", {{0, summary.solve_rate_start}}};
+  Series sampled{"held-out, sampled", "#d1603d", {{0, summary.sampled_solve_rate_start}}};
+  Series reward{"reward of the step", "#9aa5b1", {}};
+  Series difference{"nats", "#3d5a80", {}};
+  Series sync{"sync", "#6a4c93", {}};
+  Series pause{"pause of generation", "#e07a5f", {}};
+  for (const StepMetrics& m : steps) {
+    const auto step = static_cast<double>(m.step);
+    if (m.greedy_solve_rate) greedy.points.emplace_back(step, *m.greedy_solve_rate);
+    if (m.sampled_solve_rate) sampled.points.emplace_back(step, *m.sampled_solve_rate);
+    reward.points.emplace_back(step, m.reward);
+    difference.points.emplace_back(step, m.logprob_max_abs_diff);
+    sync.points.emplace_back(step, m.sync_ms);
+    pause.points.emplace_back(step, m.pause_us / 1000);
+  }
+  const double difference_most =
+      std::ranges::max(column(steps, &StepMetrics::logprob_max_abs_diff));
   const double sync_most = std::ranges::max(column(steps, &StepMetrics::sync_ms));
-  const double diff_most = std::ranges::max(column(steps, &StepMetrics::logprob_max_abs_diff));
-  return {{"Solve rate",
-           false,
-           0,
-           1,
-           {{"held-out, greedy", "#0b6e4f",
-             points_of(steps, [](auto& s) { return s.greedy_solve_rate; })},
-            {"held-out, sampled", "#d1603d",
-             points_of(steps, [](auto& s) { return s.sampled_solve_rate; })},
-            {"reward of the step", "#9aa5b1",
-             points_of(steps, [](auto& s) { return std::optional(s.reward); })}}},
+  return {{"Solve rate", false, 0, 1, {reward, sampled, greedy}},
           {"Largest difference of log-probabilities, trainer and server",
            true,
            1e-7,
-           std::max(1e-4, power_of_ten_above(diff_most)),
-           {{"nats", "#3d5a80",
-             points_of(steps, [](auto& s) { return std::optional(s.logprob_max_abs_diff); })}}},
-          {"Weight sync, milliseconds a step",
-           false,
-           0,
-           std::max(1.0, sync_most),
-           {{"sync", "#6a4c93", points_of(steps, [](auto& s) { return std::optional(s.sync_ms); })},
-            {"pause of generation", "#e07a5f",
-             points_of(steps, [](auto& s) { return std::optional(s.pause_us / 1000); })}}}};
+           std::max(1e-4, power_of_ten_above(difference_most)),
+           {difference}},
+          {"Weight sync, milliseconds a step", false, 0, std::max(1.0, sync_most), {sync, pause}}};
 }
 
 }  // namespace
@@ -233,7 +221,7 @@ std::string summary_json(const RunSummary& summary, std::span<const StepMetrics>
 
 std::string plot_svg(const RunSummary& summary, std::span<const StepMetrics> steps) {
   if (steps.empty()) return "";
-  const std::vector<Panel> panels = make_panels(steps);
+  const std::vector<Panel> panels = make_panels(summary, steps);
   const double height = 40 + static_cast<double>(panels.size()) * (kPanelHeight + kGap) + 20;
   std::string svg = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" "
