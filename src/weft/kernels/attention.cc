@@ -108,8 +108,8 @@ HWY_INLINE void add_values(const float* weights, const float* values, std::size_
   }
 }
 
-// `heads` query heads, at most kHeads. A step's keys and values come from memory once, for the first
-// head; the others find them in L1.
+// `heads` query heads, at most kHeads. A step's keys and values come from memory once, for the
+// first head; the others find them in L1.
 void attend_heads(const KvLayer& layer, const std::uint32_t* pages, std::size_t begin,
                   std::size_t end, std::size_t kv_head, const float* queries, std::size_t heads,
                   float scale, float* out) {

@@ -17,10 +17,9 @@
 // This is AVX-512. With shorter vectors panels start at 32 rows and are 3 vectors wide, and with 16
 // registers the tiles are 4 x 2 and 4 x 24. Measured: bench/kernels_bench.
 //
-// A dot product is always summed in
-// one order, whatever the tile it falls in: lane l of L takes the elements of k that are l, l + L,
-// ... (bf16: the even ones of 2L, then the odd), the lanes are added as a tree. A panel sums along
-// k in order, 256 at a time. Hence:
+// A dot product is always summed in one order, whatever the tile it falls in: lane l of L takes the
+// elements of k that are l, l + L, ... (bf16: the even ones of 2L, then the odd), the lanes are
+// added as a tree. A panel sums along k in order, 256 at a time. Hence:
 //   kExact  a row's result depends on that row, W and bias alone, bit for bit, on one kind of CPU;
 //   kFast   a row's result also depends on which side of 16 (32) `rows` is, on nothing else.
 // A NaN or infinity in A stays in its row.
