@@ -241,19 +241,21 @@ void GenerationService::Run::process() {
   });
   if (dropped || answered_) return;
   if (request_.stream && !std::exchange(begun_, true)) exchange_->begin_stream(stream_head());
+  std::string events;
   for (auto& [sequence, event] : inbox) {
     apply(sequence, std::move(event));
     const SequenceOutput& output = outputs_[sequence];
     if (output.finished() && output.end().reason == FinishReason::kError) {
+      stream(std::move(events), false);
       return fail(output.end().error.value_or(Error(ErrorCode::kInternal, "generation failed")));
+    }
+    // One event a token, however many have come meanwhile: clients count them.
+    if (request_.stream) {
+      events += render_events(request_, model_, head_, outputs_, sequence, cursors_[sequence]);
     }
   }
   const bool complete = open_outputs_ == 0;
   if (!request_.stream) return answer(complete);
-  std::string events;
-  for (const auto& [sequence, event] : inbox) {
-    events += render_events(request_, model_, head_, outputs_, sequence, cursors_[sequence]);
-  }
   stream(std::move(events), complete);
 }
 
