@@ -19,8 +19,9 @@ void add_push_command(CLI::App& app, Run& run) {
   command->add_option("--to", config->to, "A server, http://host:port; may be given again")
       ->required();
   command->add_option("--label", config->label, "What the version is called");
-  command->add_option("--session", config->session,
-                      "Who pushes; another push of the same session resumes it");
+  command->add_option(
+      "--session", config->session,
+      "Who pushes: the same goes on where a cut push stopped; default: this user, host and path");
   command->add_option("--connections", config->connections, "To each server")
       ->check(CLI::Range(1u, 64u))
       ->capture_default_str();

@@ -1,8 +1,12 @@
 #include "weft/app/push.h"
 
+#include <array>
 #include <cstdio>
+#include <filesystem>
 #include <mutex>
 #include <optional>
+#include <span>
+#include <system_error>
 #include <thread>
 
 #include <boost/json.hpp>
@@ -10,6 +14,7 @@
 #include <unistd.h>
 
 #include "weft/checkpoint/checkpoint_files.h"
+#include "weft/digest/digest.h"
 #include "weft/http/client.h"
 #include "weft/transfer/publisher.h"
 
@@ -33,6 +38,19 @@ Result<Loaded> blocking_load(const std::string& path) {
     loaded.tensors.push_back({entry.spec, bytes});
   }
   return loaded;
+}
+
+// Who pushes, where nothing is said: this user of this host, with this path. So the same command
+// again goes on where a cut one stopped, and everyone else is another owner.
+std::string default_session(const std::string& path) {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  std::error_code failed;
+  const std::string place = std::filesystem::weakly_canonical(path, failed).string();
+  const std::string who = fmt::format("{}/{}/{}", host.data(), ::getuid(), place);
+  constexpr std::size_t kHexDigits = 16;
+  const std::string digest = digest_text(digest_of(std::as_bytes(std::span(who))));
+  return "push-" + digest.substr(digest.size() - kHexDigits);
 }
 
 // How far each server is, as one line that is written over.
@@ -114,6 +132,8 @@ int blocking_run_push(const PushConfig& config) {
     }
     return error_traits(loaded.error().code()).exit_status;
   }
+  const std::string session =
+      config.session.empty() ? default_session(config.path) : config.session;
   ProgressLine line(config.progress && !config.json && ::isatty(STDERR_FILENO) != 0,
                     config.to.size());
   std::vector<std::optional<Result<PushReport>>> results(config.to.size());
@@ -122,7 +142,7 @@ int blocking_run_push(const PushConfig& config) {
     threads.emplace_back([&, i] {
       PushOptions options;
       options.label = config.label;
-      options.session = config.session;
+      options.session = session;
       options.connections = config.connections;
       options.progress = [&line, i](std::uint64_t done, std::uint64_t total) {
         line.set(i, done, total);

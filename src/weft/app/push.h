@@ -10,7 +10,7 @@ struct PushConfig {
   std::string path;             // a .safetensors file, or a Hugging Face folder
   std::vector<std::string> to;  // servers, "http://host:port"
   std::string label;            // "" leaves each server's label as it is
-  std::string session;          // "" draws one for each server
+  std::string session;          // "": one that the same user, host and path always have
   unsigned connections = 2;     // to each server
   bool json = false;     // one JSON object on standard output instead of a line for each server
   bool progress = true;  // on standard error, if it is a terminal

@@ -1,0 +1,129 @@
+"""`weft push` as a process: what it prints, how it ends, and that the same command again goes on where a killed one stopped."""
+import contextlib
+import json
+import socket
+import subprocess
+import threading
+import unittest
+
+from weft_testing import FIXTURES, TIMEOUT_S, WEFT, Program, Server
+
+
+def push(*arguments):
+    return subprocess.run([WEFT, "push", *map(str, arguments)], capture_output=True, text=True, timeout=TIMEOUT_S)
+
+
+class Relay:
+    """Stands between a pusher and a server. Lets `limit` bytes through to the server, then goes silent with open connections until it is
+    closed."""
+
+    def __init__(self, port, limit):
+        self.target, self.left = port, limit
+        self.silent = threading.Event()
+        self._lock = threading.Lock()
+        self._sockets = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        try:
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(("127.0.0.1", self.target))
+                self._sockets += [client, server]
+                threading.Thread(target=self._pump, args=(client, server, True), daemon=True).start()
+                threading.Thread(target=self._pump, args=(server, client, False), daemon=True).start()
+        except OSError:
+            pass
+
+    def _pump(self, source, sink, counted):
+        try:
+            while data := source.recv(65536):
+                if counted:
+                    with self._lock:
+                        data = data[:self.left]
+                        self.left -= len(data)
+                    if not data:
+                        self.silent.set()
+                        return
+                sink.sendall(data)
+        except OSError:
+            pass
+
+    def close(self):
+        self._listener.close()
+        for each in self._sockets:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)  # close() alone would wait for the thread that reads from it
+            each.close()
+
+
+class Push(unittest.TestCase):
+    def test_says_what_it_did_to_each_server(self):
+        with Server("P_llama") as first, Server("P_llama") as second:
+            done = push(FIXTURES / "P2", "--to", first.url, "--to", second.url, "--label", "two", "--json")
+
+            self.assertEqual(done.returncode, 0, done.stderr)
+            results = json.loads(done.stdout)["results"]
+            self.assertEqual([result["to"] for result in results], [first.url, second.url])
+            self.assertEqual(len({result["id"] for result in results}), 1)
+            for server in first, second:
+                self.assertEqual(server.weight_info()["weight_version"], "two")
+                self.assertEqual(server.complete("A", 4)["text"], "CEGI")
+
+    def test_one_dead_server_does_not_keep_the_others_from_the_weights(self):
+        with Server("P_llama") as alive:
+            with socket.create_server(("127.0.0.1", 0)) as closed:
+                dead = f"http://127.0.0.1:{closed.getsockname()[1]}"
+            done = push(FIXTURES / "P2", "--to", dead, "--to", alive.url)
+
+            self.assertEqual(done.returncode, 8, done.stderr)
+            self.assertEqual(len(done.stderr.splitlines()), 1)
+            self.assertIn(dead, done.stderr)
+            self.assertEqual(alive.complete("A", 4)["text"], "CEGI")
+
+    def test_the_same_push_again_sends_nothing(self):
+        with Server("P_llama") as server:
+            push(FIXTURES / "P2", "--to", server.url)
+            again = json.loads(push(FIXTURES / "P2", "--to", server.url, "--json").stdout)["results"][0]
+
+            self.assertEqual(again["sent_bytes"], 0)
+            self.assertEqual(again["skipped_bytes"], again["total_bytes"])
+
+    def test_after_kill_9_the_same_command_goes_on_where_it_stopped(self):
+        # The blocks that U2x does not share with P are lm_head (313,344 bytes), o_proj (663,552) and v_proj (221,184), sent in this
+        # order: 900,000 bytes end inside the second.
+        with Server("P_llama") as server:
+            relay = Relay(server.port, 900_000)
+            with Program("push", FIXTURES / "U2x", "--to", relay.url, "--connections", "1") as pusher:
+                self.assertTrue(relay.silent.wait(TIMEOUT_S))
+                self.assertEqual(server.complete("A", 4)["text"], "BCDE")
+                pusher.process.kill()
+                pusher.wait()
+            relay.close()
+            self.assertEqual(server.weight_info()["weight_version"], "default")
+
+            done = push(FIXTURES / "U2x", "--to", server.url, "--label", "late", "--json")
+
+            self.assertEqual(done.returncode, 0, done.stdout)
+            result = json.loads(done.stdout)["results"][0]
+            self.assertGreaterEqual(result["sent_bytes"], 663_552 + 221_184)
+            self.assertLess(result["sent_bytes"], 663_552 + 221_184 + 313_344)
+            self.assertEqual(server.complete("x" * 8, 3)["text"], "222")
+            self.assertEqual(server.weight_info()["weight_version"], "late")
+
+    def test_someone_else_waits_for_the_lease(self):
+        with Server("P_llama") as server:
+            held = server.post("/start_weight_update", headers={"Weft-Session": "somebody"})
+            self.assertEqual(held.status, 200)
+
+            done = push(FIXTURES / "P2", "--to", server.url)
+
+            self.assertEqual(done.returncode, 5)
+            self.assertIn("somebody", done.stderr)
+            self.assertEqual(server.complete("A", 4)["text"], "BCDE")
+
+
+if __name__ == "__main__":
+    unittest.main()
