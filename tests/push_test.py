@@ -14,12 +14,12 @@ def push(*arguments):
 
 
 class Relay:
-    """Stands between a pusher and a server. Lets `limit` bytes through to the server, then goes silent with open connections until it is
-    closed."""
+    """Stands between a pusher and a server. Lets `limit` bytes through to the server, then goes silent with open connections until
+    resume() or close()."""
 
     def __init__(self, port, limit):
         self.target, self.left = port, limit
-        self.silent = threading.Event()
+        self.silent, self._go = threading.Event(), threading.Event()
         self._lock = threading.Lock()
         self._sockets = []
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -42,14 +42,25 @@ class Relay:
             while data := source.recv(65536):
                 if counted:
                     with self._lock:
-                        data = data[:self.left]
-                        self.left -= len(data)
-                    if not data:
+                        now, later = data[:self.left], data[self.left:]
+                        self.left -= len(now)
+                    sink.sendall(now)
+                    if later:
                         self.silent.set()
-                        return
+                        self._go.wait(TIMEOUT_S)
+                    data = later
                 sink.sendall(data)
         except OSError:
             pass
+        finally:
+            for each in source, sink:
+                with contextlib.suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+
+    def resume(self):
+        with self._lock:
+            self.left = 1 << 60
+        self._go.set()
 
     def close(self):
         self._listener.close()
@@ -112,6 +123,23 @@ class Push(unittest.TestCase):
             self.assertLess(result["sent_bytes"], 663_552 + 221_184 + 313_344)
             self.assertEqual(server.complete("x" * 8, 3)["text"], "222")
             self.assertEqual(server.weight_info()["weight_version"], "late")
+
+    def test_who_wakes_up_late_does_not_undo_a_newer_version(self):
+        with Server("P_llama") as server:
+            relay = Relay(server.port, 900_000)
+            with Program("push", FIXTURES / "U2x", "--to", relay.url, "--connections", "1", "--label", "old") as sleeper:
+                self.assertTrue(relay.silent.wait(TIMEOUT_S))
+                status = server.get("/weft/v1/status").json()
+                dropped = server.request("DELETE", "/weft/v1/uploads/" + status["upload"], headers={"Weft-Session": status["owner"]})
+                self.assertEqual(dropped.status, 200)
+                self.assertEqual(push(FIXTURES / "P2", "--to", server.url, "--label", "new").returncode, 0)
+                relay.resume()
+
+                self.assertEqual(sleeper.wait(), 5, sleeper.lines)
+
+            relay.close()
+            self.assertEqual(server.weight_info()["weight_version"], "new")
+            self.assertEqual(server.complete("A", 4)["text"], "CEGI")
 
     def test_someone_else_waits_for_the_lease(self):
         with Server("P_llama") as server:

@@ -185,6 +185,13 @@ class Api(unittest.TestCase):
                 self.assertEqual(answer.status, status, answer)
         self.assertEqual(self.p.post("/v1/completions", {"prompt": "A"}).json()["usage"]["completion_tokens"], 16)
 
+    def test_an_error_that_quotes_the_request_is_json(self):
+        for cut_inside in "a" * 99 + "é", "a" * 98 + "😊", "😊" * 100:
+            answer = self.p.post("/v1/completions", {"prompt": "A", "max_tokens": cut_inside})
+
+            self.assertEqual(answer.status, 400)
+            self.assertEqual(answer.json()["error"]["param"], "body.max_tokens")
+
     def test_prompts_that_are_none(self):
         for prompt in ("", [""], [], [[]], None, 5, {}, [["A"]]):
             with self.subTest(prompt):
@@ -376,9 +383,10 @@ class Weights(unittest.TestCase):
             server.post("/start_weight_update")
             self.assertEqual(server.post("/update_weights", {"update_info": {"path": "/etc"}}).status, 403)
         with Server("P_llama", "--allow-path", FIXTURES / "P2") as server:
-            server.post("/start_weight_update")
-            for path, status in (("../U1", 403), ("/etc", 403), (str(FIXTURES / "U1"), 403), ("nowhere", 404)):
+            for path, status in (("../U1", 403), ("/etc", 403), ("/no/such", 403), (str(FIXTURES / "U1"), 403), ("nowhere", 404),
+                                 ("a\0b", 400)):
                 with self.subTest(path):
+                    self.assertEqual(server.post("/start_weight_update").status, 200)
                     answer = server.post("/update_weights", {"update_info": {"path": path}})
                     self.assertEqual(answer.status, status, answer)
 
@@ -422,6 +430,17 @@ class Weights(unittest.TestCase):
             self.assertEqual(server.get("/health").status, 200)
             self.assertEqual(server.push("P2").status, 200)
             self.assertEqual(text_of(server, "A", 4), "CEGI")
+
+    def test_an_update_from_a_forbidden_path_closes_its_session(self):
+        with Server("P_llama") as server:
+            self.assertEqual(server.post("/start_weight_update").status, 200)
+            self.assertEqual(server.post("/update_weights", {"update_info": {"path": "/step-7"}}).status, 403)
+
+            finished = server.post("/finish_weight_update", {"weight_version": "step-7"})
+
+            self.assertEqual(finished.status, 409)
+            self.assertEqual(server.weight_info()["weight_version"], "default")
+            self.assertEqual(server.post("/start_weight_update").status, 200)
 
     def test_a_failed_update_closes_its_session(self):
         with Server("P_llama", "--allow-path", FIXTURES) as server:

@@ -1,3 +1,6 @@
+#include <csignal>
+#include <cstdio>
+#include <exception>
 #include <string>
 
 #include <CLI/CLI.hpp>
@@ -5,6 +8,9 @@
 #include "commands.h"
 
 int main(int argc, char** argv) {
+  // A log or a terminal that is gone, or full, must not end a server: writes to it fail instead.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   CLI::App app{"weft: new weights for inference engines, over plain HTTP"};
   app.require_subcommand(1);
   app.set_version_flag("--version", WEFT_VERSION);
@@ -23,5 +29,11 @@ int main(int argc, char** argv) {
     // CLI11's own codes start at 100; a wrong command line is 2 here, as for every wrong argument.
     return app.exit(error) == 0 ? 0 : 2;
   }
-  return run();
+  try {
+    return run();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "weft: %s\n", error.what());
+    constexpr int kExitInternal = 70;  // Source: EX_SOFTWARE of sysexits.h
+    return kExitInternal;
+  }
 }

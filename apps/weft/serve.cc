@@ -1,5 +1,6 @@
 #include "weft/app/serve.h"
 
+#include <cstdint>
 #include <map>
 #include <memory>
 
@@ -18,6 +19,9 @@ struct Flags {
   std::string log_level = "info";
 };
 
+constexpr unsigned kMaxThreads = 1024;
+constexpr std::int64_t kMaxCacheBytes = std::int64_t{1} << 50;
+
 const std::map<std::string, LogLevel> kLogLevels = {{"debug", LogLevel::kDebug},
                                                     {"info", LogLevel::kInfo},
                                                     {"warning", LogLevel::kWarning},
@@ -29,9 +33,13 @@ void add_flags(CLI::App& command, Flags& flags) {
   command.add_option("MODEL_DIR", options.model, "Hugging Face model folder")->required();
   command.add_option("--host", options.host, "address to listen on")->capture_default_str();
   command.add_option("--port", options.port, "port; 0 takes a free one")->capture_default_str();
-  command.add_option("--threads", options.engine.threads, "compute threads; 0: one per core");
-  command.add_option("--max-model-len", options.engine.max_model_len,
-                     "tokens of context; 0: the model's");
+  command.add_option("--threads", options.engine.threads, "compute threads; 0: one per core")
+      ->check(CLI::Range(0u, kMaxThreads))
+      ->capture_default_str();
+  command
+      .add_option("--max-model-len", options.engine.max_model_len,
+                  "tokens of context; 0: the model's")
+      ->capture_default_str();
   command.add_option("--dtype", flags.dtype, "weights' type; auto: as stored")
       ->check(CLI::IsMember({"auto", "bfloat16", "float16", "float32"}))
       ->capture_default_str();
@@ -46,16 +54,22 @@ void add_flags(CLI::App& command, Flags& flags) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command
-      .add_option("--kv-cache-memory", options.engine.kv_cache_bytes,
-                  "bytes, or as 4GiB; 0: by the memory there is")
-      ->transform(CLI::AsSizeValue(false));
+      .add_option_function<std::int64_t>(
+          "--kv-cache-memory",
+          [&options](std::int64_t bytes) {
+            options.engine.kv_cache_bytes = static_cast<std::uint64_t>(bytes);
+          },
+          "bytes, or as 4GiB; 0: by the memory there is")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(std::int64_t{0}, kMaxCacheBytes))
+      ->option_text("BYTES");
   command.add_flag("--deterministic", options.engine.deterministic,
                    "results do not depend on what else runs, bit for bit; slower");
   command
       .add_option("--allow-path", flags.allow_path,
                   "folder from which {\"path\"} and {\"weight_dir\"} updates may read")
       ->check(CLI::ExistingDirectory);
-  command.add_option("--log-level", flags.log_level)
+  command.add_option("--log-level", flags.log_level, "least that is logged")
       ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}))
       ->capture_default_str();
 }

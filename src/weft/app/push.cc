@@ -53,6 +53,19 @@ std::string default_session(const std::string& path) {
   return "push-" + digest.substr(digest.size() - kHexDigits);
 }
 
+void print_line(const std::string& to, const Result<PushReport>& result) {
+  if (!result) {
+    fmt::print(stderr, "weft push: {}: {}\n", to, result.error().message());
+    return;
+  }
+  constexpr double kMegabyte = 1e6;
+  fmt::print("{}  {}  {:.1f} MB sent, {:.1f} MB there already, {:.2f} s, stall {:.1f} ms{}\n", to,
+             result->id, static_cast<double>(result->sent_bytes) / kMegabyte,
+             static_cast<double>(result->skipped_bytes) / kMegabyte, result->total_seconds,
+             result->stall_us / 1000,
+             result->resumed > 0 ? fmt::format(", resumed {} times", result->resumed) : "");
+}
+
 // How far each server is, as one line that is written over.
 class ProgressLine {
  public:
@@ -68,9 +81,12 @@ class ProgressLine {
     fmt::print(stderr, "{}", line);
     std::fflush(stderr);
   }
-  // Takes the line away, so that results stand alone.
-  void clear() {
+  // Prints what became of a server in place of the line, as soon as it is known.
+  void result(const std::string& to, const Result<PushReport>& result) {
+    const std::lock_guard lock(mutex_);
     if (shown_) fmt::print(stderr, "\r\033[K");
+    print_line(to, result);
+    std::fflush(stdout);
   }
 
  private:
@@ -102,20 +118,7 @@ json::object result_object(const std::string& to, const Result<PushReport>& resu
           {"send_seconds", result->send_seconds},
           {"commit_seconds", result->commit_seconds},
           {"total_seconds", result->total_seconds},
-          {"stall_us", result->stall_us}};
-}
-
-void print_line(const std::string& to, const Result<PushReport>& result) {
-  if (!result) {
-    fmt::print(stderr, "weft push: {}: {}\n", to, result.error().message());
-    return;
-  }
-  constexpr double kMegabyte = 1e6;
-  fmt::print("{}  {}  {:.1f} MB sent, {:.1f} MB there already, {:.2f} s, stall {:.1f} ms{}\n", to,
-             result->id, static_cast<double>(result->sent_bytes) / kMegabyte,
-             static_cast<double>(result->skipped_bytes) / kMegabyte, result->total_seconds,
-             result->stall_us / 1000,
-             result->resumed > 0 ? fmt::format(", resumed {} times", result->resumed) : "");
+          {"stall_us", static_cast<std::int64_t>(result->stall_us)}};
 }
 
 }  // namespace
@@ -148,19 +151,15 @@ int blocking_run_push(const PushConfig& config) {
         line.set(i, done, total);
       };
       results[i] = blocking_push_to(config.to[i], *loaded, std::move(options));
+      if (!config.json) line.result(config.to[i], *results[i]);
     });
   }
   for (std::thread& thread : threads) thread.join();
-  line.clear();
   int status = 0;
   json::array array;
   for (std::size_t i = 0; i < results.size(); ++i) {
     const Result<PushReport>& result = *results[i];
-    if (config.json) {
-      array.push_back(result_object(config.to[i], result));
-    } else {
-      print_line(config.to[i], result);
-    }
+    array.push_back(result_object(config.to[i], result));
     if (!result && status == 0) status = error_traits(result.error().code()).exit_status;
   }
   if (config.json) fmt::print("{}\n", json::serialize(json::object{{"results", std::move(array)}}));

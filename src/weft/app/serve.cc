@@ -128,12 +128,13 @@ void announce(const ServeOptions& options, const ServedModel& model, const Versi
 }
 
 Result<int> serve(const ServeOptions& options) {
+  // Until here Ctrl-C ends the process as it always does: there is nothing to stop but the reading.
+  WEFT_TRY(Checkpoint checkpoint, blocking_load_checkpoint(options.model, options.dtype));
   StopSignals stop;
   // Destroyed last to first: the engine lets go of its requests while server and render thread,
   // though stopped, are still there.
   std::unique_ptr<http::Server> server;
   RenderThread render;
-  WEFT_TRY(Checkpoint checkpoint, blocking_load_checkpoint(options.model, options.dtype));
   checkpoint.config.eos_token_ids = checkpoint.eos_token_ids;
   WEFT_TRY(auto engine, Engine::create(checkpoint.config, options.engine, checkpoint.weights,
                                        {"", "default", checkpoint.converted}));

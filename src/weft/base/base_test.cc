@@ -4,6 +4,7 @@
 #include <string>
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "weft/base/file.h"
 #include "weft/base/guarded.h"
@@ -59,6 +60,14 @@ TEST(File, WritesWholeAndReadsBack) {
   EXPECT_EQ(blocking_read_file(dir / "a").value(), "hello");
   EXPECT_EQ(blocking_read_file(dir / "a", 4).error().code(), ErrorCode::kTooLarge);
   EXPECT_EQ(blocking_read_file(dir / "b").error().code(), ErrorCode::kNotFound);
+}
+
+TEST(File, OnlyRegularFilesAreOpened) {
+  const TemporaryDir dir;
+  ASSERT_EQ(::mkfifo((dir / "fifo").c_str(), 0600), 0);
+
+  EXPECT_EQ(File::open(dir / "fifo").error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(File::open(dir.path()).error().code(), ErrorCode::kInvalidArgument);
 }
 
 TEST(File, ShrunkAfterOpenIsAnError) {

@@ -35,13 +35,18 @@ Result<void> write_all(int fd, std::span<const std::byte> bytes,
 }  // namespace
 
 Result<File> File::open(const std::filesystem::path& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // O_NONBLOCK: opening a FIFO must not wait for its writer.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return errno_error(path, "open", errno);
   struct stat info {};
-  if (::fstat(fd, &info) != 0 || S_ISDIR(info.st_mode)) {
-    const int error = S_ISDIR(info.st_mode) ? EISDIR : errno;
+  if (::fstat(fd, &info) != 0) {
+    const int error = errno;
     ::close(fd);
     return errno_error(path, "open", error);
+  }
+  if (!S_ISREG(info.st_mode)) {
+    ::close(fd);
+    return Error(ErrorCode::kInvalidArgument, fmt::format("{}: not a regular file", path.string()));
   }
   return File(fd, static_cast<std::uint64_t>(info.st_size), path);
 }

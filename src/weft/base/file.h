@@ -16,7 +16,8 @@ namespace weft {
 // An open file for reading. Thread-compatible: read_at from several threads is fine.
 class File {
  public:
-  // Errors: kNotFound, kForbidden, kInternal; the message names the path.
+  // Errors: kNotFound, kForbidden, kInvalidArgument (no regular file), kInternal; the message names
+  // the path.
   static Result<File> open(const std::filesystem::path& path);
   File(File&& other) noexcept;
   File& operator=(File&& other) noexcept;

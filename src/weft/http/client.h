@@ -1,6 +1,6 @@
 #pragma once
-// An HTTP/1.1 client for one server: keep-alive connections, many requests at once, bulk bodies sent from
-// where they lie. Asio stays in client.cc.
+// An HTTP/1.1 client for one server: keep-alive connections, many requests at once, bulk bodies
+// sent from where they lie. Asio stays in client.cc.
 
 #include <chrono>
 #include <cstddef>
@@ -18,8 +18,9 @@ namespace weft::http {
 
 struct ClientOptions {
   std::chrono::milliseconds connect_timeout{10'000};
-  std::chrono::milliseconds request_timeout{1'800'000};  // from the first byte out to the last byte in
-  std::size_t max_connections = 64;                       // kept open between calls
+  std::chrono::milliseconds request_timeout{
+      1'800'000};                    // from the first byte out to the last byte in
+  std::size_t max_connections = 64;  // kept open between calls
   std::uint64_t response_limit_bytes = 1u << 30;
 };
 
@@ -32,21 +33,22 @@ class Client {
 
   virtual const Url& server() const = 0;
 
-  // Sends one request and reads the whole answer, whatever its status. A request on a kept connection that
-  // the server had closed meanwhile is sent again once, on a new one, if no byte of an answer came and
-  // sending it twice is harmless: the method is idempotent (RFC 9110 9.2.2), or the server reset the
-  // connection, so that it cannot have read the request.
-  // Blocks. Errors: kDisconnected (cannot connect, connection broke), kDeadline, kTooLarge, kCorrupt (no
-  // HTTP); the message names the server.
+  // Sends one request and reads the whole answer, whatever its status. A request on a kept
+  // connection that the server had closed meanwhile is sent again once, on a new one, if no byte of
+  // an answer came and sending it twice is harmless: the method is idempotent (RFC 9110 9.2.2), or
+  // the server reset the connection, so that it cannot have read the request. Blocks. Errors:
+  // kDisconnected (cannot connect, connection broke), kDeadline, kTooLarge, kCorrupt (no HTTP); the
+  // message names the server.
   virtual Result<Response> blocking_send(const Request& request) = 0;
 
-  // Sends all, at most options.max_connections at a time; answers come in the order of the requests.
-  // Blocks.
+  // Sends all, at most options.max_connections at a time; answers come in the order of the
+  // requests. Blocks.
   virtual std::vector<Result<Response>> blocking_send_all(std::span<const Request> requests) = 0;
 
-  // Sends a request whose body is `parts` one after the other, from where they lie, with their total as
-  // Content-Length and `Expect: 100-continue`. `progress(bytes)` is called now and then with the number of
-  // body bytes sent so far. An answer that comes early (an error) ends the sending. Blocks.
+  // Sends a request whose body is `parts` one after the other, from where they lie, with their
+  // total as Content-Length and `Expect: 100-continue`. `progress(bytes)` is called now and then
+  // with the number of body bytes sent so far. An answer that comes early (an error) ends the
+  // sending. Blocks.
   virtual Result<Response> blocking_send_from(
       const Request& head, std::span<const std::span<const std::byte>> parts,
       const std::function<void(std::uint64_t)>& progress) = 0;

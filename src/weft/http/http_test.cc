@@ -453,7 +453,8 @@ TEST_F(HttpTest, RefusesCodedBodies) {
 
 BulkHandler into_sink(std::size_t buffer_bytes, std::size_t fail_after = SIZE_MAX,
                       std::promise<std::string>* aborted = nullptr) {
-  return [=](const Request&, std::shared_ptr<Exchange> x) -> Result<std::unique_ptr<BodySink>> {
+  return [buffer_bytes, fail_after, aborted](
+             const Request&, std::shared_ptr<Exchange> x) -> Result<std::unique_ptr<BodySink>> {
     return std::unique_ptr<BodySink>(
         std::make_unique<TestSink>(std::move(x), buffer_bytes, fail_after, aborted));
   };

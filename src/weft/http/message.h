@@ -65,7 +65,8 @@ struct Url {
   std::string scheme;
   std::string host;
   std::uint16_t port = 80;
-  std::string path;  // "" or starts with '/', never ends with one; clients put it before every target
+  std::string
+      path;  // "" or starts with '/', never ends with one; clients put it before every target
 
   // Errors: kInvalidArgument naming the text.
   static Result<Url> parse(std::string_view text);

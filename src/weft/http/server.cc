@@ -211,6 +211,10 @@ class ExchangeImpl final : public Exchange {
     apply([](Session&, Answer& answer) { answer.complete = true; });
   }
 
+  void close() override {
+    apply([](Session& session, Answer&) { session.close(); });
+  }
+
   void on_close(std::function<void()> closed) override {
     auto callback = std::make_shared<std::function<void()>>(std::move(closed));
     const bool alive = run_on_loop([answer = answer_, callback] {

@@ -1,6 +1,6 @@
 #pragma once
-// An HTTP/1.1 server: a table of routes, handlers that may answer from any thread, and bulk bodies that
-// stream straight into memory the handler reserved. Asio stays in server.cc.
+// An HTTP/1.1 server: a table of routes, handlers that may answer from any thread, and bulk bodies
+// that stream straight into memory the handler reserved. Asio stays in server.cc.
 
 #include <chrono>
 #include <cstddef>
@@ -16,8 +16,8 @@
 
 namespace weft::http {
 
-// One request that is being answered. Thread-safe; answers are handed over to the I/O thread that owns the
-// connection. Dropping the last reference without an answer sends a 500.
+// One request that is being answered. Thread-safe; answers are handed over to the I/O thread that
+// owns the connection. Dropping the last reference without an answer sends a 500.
 class Exchange {
  public:
   virtual ~Exchange() = default;
@@ -29,15 +29,18 @@ class Exchange {
   virtual void respond_from(Response head, std::vector<std::span<const std::byte>> parts,
                             std::shared_ptr<const void> keep_alive) = 0;
 
-  // Answers piece by piece (chunked). A client that falls more than kMaxQueuedBytes behind is cut off.
+  // Answers piece by piece (chunked). A client that falls more than kMaxQueuedBytes behind is cut
+  // off.
   static constexpr std::size_t kMaxQueuedBytes = 4u << 20;
   virtual void begin_stream(Response head) = 0;
   virtual void write(std::string piece) = 0;
   virtual void end() = 0;
 
-  // `closed` is called once, on the I/O thread, if the client goes away before the answer is complete;
-  // at once if it has gone already.
+  // `closed` is called once, on the I/O thread, if the client goes away before the answer is
+  // complete; at once if it has gone already.
   virtual void on_close(std::function<void()> closed) = 0;
+  // Ends the connection, as if the client had gone: a body that is being read is aborted.
+  virtual void close() = 0;
 };
 
 // Where a bulk request body goes. Called on the connection's I/O thread, in order; one thread.
@@ -45,8 +48,9 @@ class BodySink {
  public:
   virtual ~BodySink() = default;
 
-  // Memory for the next bytes of the body; not empty unless the body is complete by its own account (more
-  // bytes then are an error). An error ends the request: it is the answer, and the connection closes.
+  // Memory for the next bytes of the body; not empty unless the body is complete by its own account
+  // (more bytes then are an error). An error ends the request: it is the answer, and the connection
+  // closes.
   virtual Result<std::span<std::byte>> buffer() = 0;
   // `size` bytes were written to the front of the last buffer().
   virtual Result<void> filled(std::size_t size) = 0;
@@ -57,10 +61,11 @@ class BodySink {
 };
 
 using Handler = std::function<void(const Request&, std::shared_ptr<Exchange>)>;
-// Looks at the head of the request (Content-Length is in its headers; the body is empty) and returns where
-// the body is to go, or the error to answer with before any byte is read (and before 100 Continue).
-using BulkHandler = std::function<Result<std::unique_ptr<BodySink>>(
-    const Request&, std::shared_ptr<Exchange>)>;
+// Looks at the head of the request (Content-Length is in its headers; the body is empty) and
+// returns where the body is to go, or the error to answer with before any byte is read (and before
+// 100 Continue).
+using BulkHandler =
+    std::function<Result<std::unique_ptr<BodySink>>(const Request&, std::shared_ptr<Exchange>)>;
 
 // One row of the route table. Handlers run on I/O threads and must not block.
 struct Route {
@@ -68,7 +73,8 @@ struct Route {
   std::string pattern;  // "/weft/v1/uploads/{id}/blocks"; {name} matches one segment
   Handler handler;      // exactly one of the two is set
   BulkHandler bulk_handler;
-  std::uint64_t body_limit_bytes = 32u << 20;  // of a buffered body: 413 before it is read. 64 for control
+  std::uint64_t body_limit_bytes =
+      32u << 20;  // of a buffered body: 413 before it is read. 64 for control
 };
 
 struct ServerOptions {
@@ -76,21 +82,23 @@ struct ServerOptions {
   std::uint16_t port = 8000;  // 0: any free one
   unsigned io_threads = 2;
   std::size_t max_connections = 16'384;
-  std::chrono::seconds header_timeout{30};  // from the first byte of a request to the end of its head
-  std::chrono::seconds idle_timeout{300};   // keep-alive, and between two reads of a body
+  std::chrono::seconds header_timeout{
+      30};  // from the first byte of a request to the end of its head
+  std::chrono::seconds idle_timeout{300};  // keep-alive, and between two reads of a body
 };
 
 // Listens from create() to stop() or destruction. Thread-safe.
 class Server {
  public:
-  // Errors: kConflict when the port is taken, kInvalidArgument for a host that is none or for two routes
-  // that match the same request.
+  // Errors: kConflict when the port is taken, kInvalidArgument for a host that is none or for two
+  // routes that match the same request.
   static Result<std::unique_ptr<Server>> create(ServerOptions options, std::vector<Route> routes);
   virtual ~Server() = default;
 
   virtual std::uint16_t port() const = 0;
   virtual std::size_t open_connections() const = 0;
-  // Stops accepting, lets answers that have begun finish for at most `grace`, then closes all. Blocks.
+  // Stops accepting, lets answers that have begun finish for at most `grace`, then closes all.
+  // Blocks.
   virtual void blocking_stop(std::chrono::milliseconds grace) = 0;
 };
 

@@ -119,9 +119,13 @@ Result<std::optional<std::string>> Control::allowed_path(
                  "reading weights from a path is off: start with --allow-path DIR",
                  "body.update_info.path");
   }
+  if (path->find('\0') != std::string::npos) {
+    return Error(ErrorCode::kInvalidArgument, "a path cannot have a NUL", "body.update_info.path");
+  }
   std::error_code error;
   const auto folder = std::filesystem::canonical(*parts_.allow_path, error);
-  const auto file = error ? folder : std::filesystem::canonical(folder / *path, error);
+  // Weakly: what lies outside is refused alike whether it is there or not.
+  const auto file = error ? folder : std::filesystem::weakly_canonical(folder / *path, error);
   if (error) return Error(ErrorCode::kNotFound, fmt::format("{}: {}", *path, error.message()));
   if (std::mismatch(folder.begin(), folder.end(), file.begin(), file.end()).first != folder.end()) {
     return Error(ErrorCode::kForbidden, fmt::format("{}: outside of --allow-path", *path));
@@ -133,7 +137,10 @@ void Control::update(const Request& request, Reply reply) {
   const auto wanted = parse_update(request);
   if (!wanted) return reply(wanted.error());
   auto path = allowed_path(wanted->path);
-  if (!path) return reply(std::move(path).error());
+  if (!path) {
+    parts_.receiver.refuse_update(owner_of(request), path.error());
+    return reply(std::move(path).error());
+  }
   if (wanted->whole) return update_whole(owner_of(request), path->value(), std::move(reply));
   parts_.receiver.update(owner_of(request), *std::move(path),
                          answering(std::move(reply), message_answer("Weights updated")));

@@ -67,8 +67,15 @@ std::string shown(const json::value& value) {
       return "None";
     case json::kind::bool_:
       return value.get_bool() ? "True" : "False";
-    case json::kind::string:
-      return std::string(view_of(value).substr(0, 100));
+    case json::kind::string: {
+      const std::string_view whole = view_of(value);
+      std::size_t end = std::min<std::size_t>(whole.size(), 100);
+      const auto is_continuation = [&](std::size_t i) {
+        return i < whole.size() && (static_cast<unsigned char>(whole[i]) & 0xC0) == 0x80;
+      };
+      while (end > 0 && is_continuation(end)) --end;  // never half a character
+      return std::string(whole.substr(0, end));
+    }
     case json::kind::object:
       return fmt::format("<dict of {} items>", value.get_object().size());
     case json::kind::array:

@@ -326,6 +326,10 @@ Result<std::vector<Prompt>> parse_prompts(const Fields& fields, const ServedMode
   }
   const json::array& items = value->get_array();
   if (items.empty()) return bad_request("You must pass at least one prompt");
+  if (!items.front().is_number() && items.size() > kMaxSequencesPerRequest) {
+    return bad_request(fmt::format("{} prompts are more than {} sequences", items.size(),
+                                   kMaxSequencesPerRequest));
+  }
   if (!items.front().is_string() && !items.front().is_array()) {
     WEFT_TRY(Prompt prompt, prompt_of_ids(items, model, "body.prompt"));
     prompts.push_back(std::move(prompt));

@@ -70,6 +70,7 @@ class KeptExchange : public http::Exchange {
   void write(std::string piece) override { body += piece; }
   void end() override { ended = true; }
   void on_close(std::function<void()> callback) override { closed = std::move(callback); }
+  void close() override {}
 
   int status = 0;
   bool ended = false;

@@ -168,6 +168,7 @@ class Push {
   Result<void> blocking_transfer() {
     const auto start = Clock::now();
     const std::string skeleton = skeleton_json();
+    const std::optional<std::string> served_id = blocking_served_id();
     std::optional<std::uint64_t> verified_before;
     for (unsigned tries = 0;;) {
       auto sent = blocking_send_missing(skeleton);
@@ -176,6 +177,11 @@ class Push {
       if (verified_before && verified_bytes_ > *verified_before) tries = 0;
       verified_before = verified_bytes_;
       if (!can_resume(sent.error().code()) || is_final_ || ++tries > options_.retries) return sent;
+      // Whoever lost their turn to another version must not undo it.
+      if (const auto serving = blocking_served_id(); serving && serving != served_id) {
+        return Error(ErrorCode::kConflict,
+                     fmt::format("another version was committed meanwhile: {}", *serving));
+      }
       ++report_.resumed;
       wait_before(tries);
     }
@@ -191,6 +197,15 @@ class Push {
     report_.stall_us = static_cast<double>(stall_us);
     report_.commit_seconds = seconds_since(sealed);
     return {};
+  }
+
+  // Nothing when the server does not say; the calls that follow have the reason.
+  std::optional<std::string> blocking_served_id() {
+    const auto status = object_of(server_.blocking_send(request("GET", "/weft/v1/status")));
+    const json::value* const serving = status ? status->if_contains("serving") : nullptr;
+    if (serving == nullptr || !serving->is_object()) return std::nullopt;
+    const auto id = text(serving->get_object(), "id");
+    return id ? std::optional(*id) : std::nullopt;
   }
 
   // One round: asks what is missing and sends it.

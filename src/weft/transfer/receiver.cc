@@ -53,6 +53,9 @@ class ReceiverImpl final : public Receiver {
   void update(const std::string& owner, std::optional<std::string> path, Done done) override {
     core().update(owner, std::move(path), std::move(done));
   }
+  void refuse_update(const std::string& owner, const Error& error) override {
+    core().refuse(owner, error);
+  }
   void finish_update(const std::string& owner, std::optional<std::string> label,
                      Done done) override {
     core().finish(owner, std::move(label),
@@ -78,6 +81,7 @@ class ReceiverImpl final : public Receiver {
     template <typename Use>
     void with_upload(const http::Request& request, const ExchangePtr& exchange, Use&& use);
 
+    std::shared_ptr<void> add_connection(const ExchangePtr& exchange);
     Result<std::unique_ptr<http::BodySink>> put_weights(const http::Request& request,
                                                         ExchangePtr exchange);
     Result<std::unique_ptr<http::BodySink>> put_blocks(const http::Request& request,
@@ -155,6 +159,12 @@ void ReceiverImpl::Routes::with_upload(const http::Request& request, const Excha
   std::forward<Use>(use)(*owner, *epoch);
 }
 
+std::shared_ptr<void> ReceiverImpl::Routes::add_connection(const ExchangePtr& exchange) {
+  return core->add_connection([weak = std::weak_ptr(exchange)] {
+    if (const auto alive = weak.lock()) alive->close();
+  });
+}
+
 Result<std::unique_ptr<http::BodySink>> ReceiverImpl::Routes::put_weights(
     const http::Request& request, ExchangePtr exchange) {
   WEFT_TRY(const std::string owner, internal::owner_of(request));
@@ -165,7 +175,7 @@ Result<std::unique_ptr<http::BodySink>> ReceiverImpl::Routes::put_weights(
   }
   WEFT_TRY(const Epoch epoch, core->open_body(owner));
   auto staged = [self = shared_from_this(), owner, epoch, label = std::move(label),
-                 commits = commits == "true",
+                 commits = commits == "true", connection = add_connection(exchange),
                  exchange = std::move(exchange)](const Result<void>& result) {
     if (!result) return respond(*exchange, result.error());
     if (!commits) return self->respond_progress(owner, epoch, *exchange);
@@ -181,7 +191,8 @@ Result<std::unique_ptr<http::BodySink>> ReceiverImpl::Routes::put_blocks(
   WEFT_TRY(const std::string owner, internal::owner_of(request));
   WEFT_TRY(const Epoch epoch, epoch_of(request));
   WEFT_TRY(auto upload, core->upload(owner, epoch));
-  auto done = [exchange = std::move(exchange)](const Result<internal::BlockCounts>& counts) {
+  auto done = [connection = add_connection(exchange),
+               exchange = std::move(exchange)](const Result<internal::BlockCounts>& counts) {
     if (!counts) return respond(*exchange, counts.error());
     exchange->respond(http::json_response(
         internal::blocks_json(counts->verified, counts->repeated, counts->busy)));

@@ -59,6 +59,8 @@ class Receiver {
   // Stages the safetensors file or folder at `path`; nothing: what was pushed (or nothing at all)
   // is it.
   virtual void update(const std::string& owner, std::optional<std::string> path, Done done) = 0;
+  // An update() whose source may not be read: closes the owner's update, as when staging fails.
+  virtual void refuse_update(const std::string& owner, const Error& error) = 0;
   // Commits what is staged; with nothing staged moves the label alone.
   virtual void finish_update(const std::string& owner, std::optional<std::string> label,
                              Done done) = 0;

@@ -5,6 +5,7 @@
 
 #include <fmt/core.h>
 
+#include "weft/base/log.h"
 #include "weft/checkpoint/checkpoint_files.h"
 #include "weft/kernels/convert.h"
 #include "weft/protocol/block_frame.h"
@@ -171,10 +172,36 @@ void Core::blocking_shutdown() {
   blocking_.blocking_stop();
 }
 
-Result<Epoch> Core::open_body(const std::string& owner) {
+std::shared_ptr<void> Core::add_connection(std::function<void()> close) {
   const std::lock_guard lock(mutex_);
-  WEFT_TRY_VOID(staging_is_free());
-  return machine_.open_body(owner, now());
+  const std::uint64_t id = ++last_connection_;
+  connections_.emplace(id, std::move(close));
+  return {nullptr, [weak = weak_from_this(), id](void*) {
+            const auto self = weak.lock();
+            if (!self) return;
+            const std::lock_guard guard(self->mutex_);
+            self->connections_.erase(id);
+          }};
+}
+
+template <typename T>
+Result<T> Core::begun(Result<T> result) {
+  if (result || result.error().code() != ErrorCode::kOverloaded) return result;
+  std::map<std::uint64_t, std::function<void()>> connections;
+  {
+    const std::lock_guard lock(mutex_);
+    connections = connections_;
+  }
+  for (const auto& [id, close] : connections) close();
+  return result;
+}
+
+Result<Epoch> Core::open_body(const std::string& owner) {
+  return begun([&]() -> Result<Epoch> {
+    const std::lock_guard lock(mutex_);
+    WEFT_TRY_VOID(staging_is_free());
+    return machine_.open_body(owner, now());
+  }());
 }
 
 Result<std::shared_ptr<Upload>> Core::plan_body(Epoch epoch, std::span<const TensorSpec> tensors) {
@@ -189,17 +216,20 @@ Result<UploadProgress> Core::blocking_open_upload(const std::string& owner, Uplo
   WEFT_TRY(UploadPlan plan, plan_upload(*layout_, request.tensors, options_.tied_embeddings));
   // Its faults, too, are found before anything changes.
   WEFT_TRY(std::shared_ptr<Upload> upload, make_upload(0, plan, request.blocks, nullptr));
-  {
+  const auto opened = begun([&]() -> Result<UpdateMachine::Opened> {
     const std::lock_guard lock(mutex_);
     WEFT_TRY_VOID(staging_is_free());
-    WEFT_TRY(const auto opened,
+    WEFT_TRY(const auto answer,
              machine_.open_upload(owner, request.skeleton, request.replace, now()));
-    if (opened.resumed) return progress_of(*upload_);
+    if (answer.resumed) return answer;
     WEFT_TRY(upload,
-             make_upload(opened.epoch, std::move(plan), std::move(request.blocks), staging_));
+             make_upload(answer.epoch, std::move(plan), std::move(request.blocks), staging_));
     upload_ = upload;
-    WEFT_TRY_VOID(machine_.hold(opened.epoch, now()));
-  }
+    WEFT_TRY_VOID(machine_.hold(answer.epoch, now()));
+    return answer;
+  }());
+  if (!opened) return opened.error();
+  if (opened->resumed) return progress(owner, opened->epoch);
   copy_served_blocks(upload);
   const std::lock_guard lock(mutex_);
   machine_.release(upload->epoch, now());
@@ -284,6 +314,7 @@ Result<void> Core::abort(const std::string& owner, Epoch epoch) {
 }
 
 void Core::fail(Epoch epoch, const Error& error) {
+  log_warning("weights: an update was dropped, the old version serves on: {}", error.message());
   const std::lock_guard lock(mutex_);
   machine_.fail(epoch, error.message());
 }
@@ -388,6 +419,8 @@ void Core::on_committed(const VersionName& version, const WeightTarget::Committe
     last_commit_ = report;
     waiting.swap(committing_);
   }
+  log_info("weights: {} `{}` took over: {} tensors, {} bytes, stall {} us", version.id,
+           version.label, report.tensors, report.bytes, report.stall_us);
   for (const CommitDone& done : waiting) done(report);
 }
 
@@ -411,8 +444,14 @@ void Core::update(const std::string& owner, std::optional<std::string> path, Don
   });
 }
 
+void Core::refuse(const std::string& owner, const Error& error) {
+  const std::lock_guard lock(mutex_);
+  const auto epoch = machine_.open_path(owner, now());
+  if (epoch) machine_.fail(*epoch, error.message());
+}
+
 void Core::update_from(const std::string& owner, const std::string& path, Done done) {
-  const auto epoch = [&]() -> Result<Epoch> {
+  const auto epoch = begun([&]() -> Result<Epoch> {
     const std::lock_guard lock(mutex_);
     if (path_job_ && path_job_->owner == owner && path_job_->path == path) {
       path_job_->waiting.push_back(std::move(done));
@@ -423,7 +462,7 @@ void Core::update_from(const std::string& owner, const std::string& path, Done d
     WEFT_TRY_VOID(machine_.hold(opened, now()));
     path_job_ = PathJob{owner, path, {std::move(done)}};
     return opened;
-  }();
+  }());
   if (!epoch) return done(epoch.error());
   if (*epoch == 0) return;
   post([self = shared_from_this(), epoch = *epoch, path] {

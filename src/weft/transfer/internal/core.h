@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -126,6 +127,10 @@ class Core : public std::enable_shared_from_this<Core> {
   // A body that is a whole file: open, then plan when its header is read.
   Result<Epoch> open_body(const std::string& owner);
   Result<std::shared_ptr<Upload>> plan_body(Epoch epoch, std::span<const TensorSpec> tensors);
+  // Remembers how to end a connection that brings bytes, until the returned guard is dropped. A
+  // staging that is refused because connections of the one before are still open ends them: they
+  // are fenced, and some may never end by themselves.
+  std::shared_ptr<void> add_connection(std::function<void()> close);
   // An upload of blocks. On the blocking thread.
   Result<UploadProgress> blocking_open_upload(const std::string& owner, UploadRequest request);
   Result<UploadProgress> progress(const std::string& owner, Epoch epoch);
@@ -146,6 +151,7 @@ class Core : public std::enable_shared_from_this<Core> {
 
   Result<void> start(const std::string& owner);
   void update(const std::string& owner, std::optional<std::string> path, Done done);
+  void refuse(const std::string& owner, const Error& error);
   void finish(const std::string& owner, std::optional<std::string> label, CommitDone done);
   Result<void> set_label(const std::string& label);
   void checksums(std::function<void(std::vector<std::pair<std::string, std::string>>)> done);
@@ -165,6 +171,9 @@ class Core : public std::enable_shared_from_this<Core> {
 
   BlockFill make_fill(const Upload& upload, std::uint64_t tensor, std::uint64_t block,
                       BlockLedger::Claim found, std::span<std::byte> bounce) const;
+  // Passes on how a staging began; ends what kept it from beginning.
+  template <typename T>
+  Result<T> begun(Result<T> result);
   void run_finish(const std::string& owner, std::optional<Epoch> epoch,
                   std::optional<std::string> label, CommitDone done);
   void commit(std::unique_lock<std::mutex> lock, const std::optional<std::string>& label);
@@ -198,6 +207,8 @@ class Core : public std::enable_shared_from_this<Core> {
   std::vector<CommitDone> committing_;
   CommitReport last_commit_;
   std::optional<PathJob> path_job_;
+  std::map<std::uint64_t, std::function<void()>> connections_;
+  std::uint64_t last_connection_ = 0;
 
   BlockingThread blocking_;
 };
