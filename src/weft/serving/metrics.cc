@@ -1,6 +1,5 @@
 #include "weft/serving/metrics.h"
 
-#include <iterator>
 #include <string_view>
 
 #include <fmt/core.h>
@@ -28,10 +27,10 @@ class Page {
       : labels_(fmt::format("engine=\"0\",model_name=\"{}\"", escaped(model_name))) {}
 
   void head(std::string_view name, std::string_view type, std::string_view help) {
-    fmt::format_to(std::back_inserter(text_), "# HELP {0} {2}\n# TYPE {0} {1}\n", name, type, help);
+    text_ += fmt::format("# HELP {0} {2}\n# TYPE {0} {1}\n", name, type, help);
   }
   void sample(std::string_view name, auto value, std::string_view more = "") {
-    fmt::format_to(std::back_inserter(text_), "{}{{{}{}}} {}\n", name, labels_, more, value);
+    text_ += fmt::format("{}{{{}{}}} {}\n", name, labels_, more, value);
   }
   void gauge(std::string_view name, std::string_view help, auto value) {
     head(name, "gauge", help);
