@@ -19,10 +19,12 @@ namespace json = boost::json;
 // Builds the value as json::parser does, and refuses a name that its object has already.
 class Builder {
  public:
+  // NOLINTBEGIN(readability-identifier-naming): the names that Boost.JSON's parser asks for.
   static constexpr std::size_t max_object_size = json::object::max_size();
   static constexpr std::size_t max_array_size = json::array::max_size();
   static constexpr std::size_t max_key_size = json::string::max_size();
   static constexpr std::size_t max_string_size = json::string::max_size();
+  // NOLINTEND(readability-identifier-naming)
 
   Builder() { stack_.reset(); }
   json::value release() { return stack_.release(); }
