@@ -25,7 +25,7 @@ step_lint() {
 
 step_tidy() {
   [ -f build/tsan/build.ninja ] || cmake --preset tsan
-  git ls-files 'src/*.cc' 'apps/*.cc' ':!src/weft/trainer/*' ':!*_test.cc' ':!apps/weft/train*.cc' ':!src/weft/app/train.cc' |
+  git ls-files 'src/*.cc' 'apps/*.cc' ':(exclude)src/weft/trainer/*' ':(exclude)*_test.cc' ':(exclude)apps/weft/train*.cc' ':(exclude)src/weft/app/train.cc' |
     xargs -P "$jobs" -n 4 clang-tidy-14 -p build/tsan --quiet --warnings-as-errors='*'
 }
 
