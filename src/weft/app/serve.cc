@@ -7,12 +7,12 @@
 
 #include <fmt/core.h>
 
+#include "weft/base/job_thread.h"
 #include "weft/base/log.h"
 #include "weft/http/server.h"
 #include "weft/model/load.h"
 #include "weft/serving/engine_target.h"
 #include "weft/serving/generation_service.h"
-#include "weft/serving/render_thread.h"
 #include "weft/serving/routes.h"
 #include "weft/serving/served_model.h"
 #include "weft/transfer/receiver.h"
@@ -45,26 +45,13 @@ class StopSignals {
   sigset_t signals_{};
 };
 
-std::string_view torch_name(DType dtype) {
-  switch (dtype) {
-    case DType::kF16:
-      return "float16";
-    case DType::kF32:
-      return "float32";
-    case DType::kF64:
-      return "float64";
-    default:
-      return "bfloat16";
-  }
-}
-
 // The dtype of the largest tensor speaks for the model.
 std::string_view dtype_of(const WeightLayout& layout) {
   std::size_t largest = 0;
   for (std::size_t i = 0; i < layout.tensors().size(); ++i) {
     if (layout.tensor_bytes(i) > layout.tensor_bytes(largest)) largest = i;
   }
-  return torch_name(layout.tensors()[largest].dtype);
+  return dtype_torch_name(layout.tensors()[largest].dtype);
 }
 
 std::string folder_name(const std::filesystem::path& folder) {
@@ -134,7 +121,7 @@ Result<int> serve(const ServeOptions& options) {
   // Destroyed last to first: the engine lets go of its requests while server and render thread,
   // though stopped, are still there.
   std::unique_ptr<http::Server> server;
-  RenderThread render;
+  JobThread render("weft-render", JobThread::Rest::kRun);
   checkpoint.config.eos_token_ids = checkpoint.eos_token_ids;
   WEFT_TRY(auto engine, Engine::create(checkpoint.config, options.engine, checkpoint.weights,
                                        {"", "default", checkpoint.converted}));

@@ -1,13 +1,17 @@
 #include <filesystem>
+#include <future>
 #include <memory>
 #include <set>
+#include <stdexcept>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
 #include "weft/base/file.h"
 #include "weft/base/guarded.h"
+#include "weft/base/job_thread.h"
 #include "weft/base/result.h"
 #include "weft/testing/temporary_dir.h"
 
@@ -80,6 +84,44 @@ TEST(File, ShrunkAfterOpenIsAnError) {
   std::string out(5, '\0');
   EXPECT_EQ(file.blocking_read_at(0, std::as_writable_bytes(std::span(out))).error().code(),
             ErrorCode::kCorrupt);
+}
+
+TEST(JobThread, RunsInOrderAndTheNextAfterOneThatThrows) {
+  std::vector<int> done;
+  JobThread thread("weft-test", JobThread::Rest::kRun);
+  thread.post([&] { done.push_back(1); });
+  thread.post([] { throw std::runtime_error("on purpose"); });
+  thread.post([&] { done.push_back(2); });
+
+  thread.blocking_stop();
+  thread.post([&] { done.push_back(3); });
+  thread.blocking_stop();
+
+  EXPECT_EQ(done, (std::vector<int>{1, 2}));
+}
+
+TEST(JobThread, DropsWhatWaitsWhenItIsToldTo) {
+  std::promise<void> begun, go;
+  bool second = false;
+  JobThread thread("weft-test", JobThread::Rest::kDrop);
+  thread.post([&] {
+    begun.set_value();
+    go.get_future().wait();
+  });
+  thread.post([&] { second = true; });
+  begun.get_future().wait();
+  auto stopped = std::async(std::launch::async, [&] { thread.blocking_stop(); });
+  // A stopped thread drops what is posted at once, so its captures go: that is how the stop shows.
+  while (true) {
+    auto held = std::make_shared<int>(0);
+    thread.post([held] {});
+    if (held.use_count() == 1) break;
+  }
+
+  go.set_value();
+  stopped.get();
+
+  EXPECT_FALSE(second);
 }
 
 TEST(Guarded, ReturnsWhatTheUseReturns) {

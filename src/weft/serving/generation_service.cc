@@ -132,7 +132,7 @@ class GenerationService::Run : public std::enable_shared_from_this<Run> {
 
   Engine& engine_;
   const ServedModel& model_;
-  RenderThread& render_;
+  JobThread& render_;
   const std::shared_ptr<Registry> registry_;
   const GenerationRequest request_;
   const std::string base_id_;
@@ -280,7 +280,7 @@ void GenerationService::Run::fail(const Error& error) {
   exchange_->end();
 }
 
-GenerationService::GenerationService(Engine& engine, const ServedModel& model, RenderThread& render)
+GenerationService::GenerationService(Engine& engine, const ServedModel& model, JobThread& render)
     : engine_(engine), model_(model), render_(render), registry_(std::make_shared<Registry>()) {}
 GenerationService::~GenerationService() = default;
 

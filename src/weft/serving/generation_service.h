@@ -10,10 +10,10 @@
 #include <span>
 #include <string>
 
+#include "weft/base/job_thread.h"
 #include "weft/engine/engine.h"
 #include "weft/http/server.h"
 #include "weft/serving/generation_request.h"
-#include "weft/serving/render_thread.h"
 #include "weft/serving/served_model.h"
 
 namespace weft {
@@ -21,7 +21,7 @@ namespace weft {
 class GenerationService {
  public:
   // All must outlive this and every run that it started.
-  GenerationService(Engine& engine, const ServedModel& model, RenderThread& render);
+  GenerationService(Engine& engine, const ServedModel& model, JobThread& render);
   ~GenerationService();
 
   // Answers through `exchange`, now or later. A client that goes away ends its sequences.
@@ -39,7 +39,7 @@ class GenerationService {
 
   Engine& engine_;
   const ServedModel& model_;
-  RenderThread& render_;
+  JobThread& render_;
   std::shared_ptr<Registry> registry_;
 };
 

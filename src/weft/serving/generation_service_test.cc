@@ -104,7 +104,7 @@ class GenerationServiceTest : public testing::Test {
 
   ServedModel model_;
   ScriptedEngine engine_;
-  RenderThread render_;
+  JobThread render_{"weft-render", JobThread::Rest::kRun};
   GenerationService service_{engine_, model_, render_};
 };
 

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "weft/base/job_thread.h"
 #include "weft/engine/engine.h"
 #include "weft/http/server.h"
 #include "weft/serving/generation_service.h"
-#include "weft/serving/render_thread.h"
 #include "weft/serving/served_model.h"
 #include "weft/transfer/receiver.h"
 
@@ -23,7 +23,7 @@ struct ServingParts {
   const ServedModel& model;
   Receiver& receiver;
   const WeightTarget& target;  // the receiver's
-  RenderThread& render;
+  JobThread& render;
   GenerationService& generations;
   std::optional<std::filesystem::path> allow_path;  // where {"path"} may read; nothing: nowhere
   std::string instance_id;                          // another one after each start

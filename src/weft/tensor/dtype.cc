@@ -54,6 +54,10 @@ std::string_view dtype_name(DType dtype) {
   return entry(dtype).name;
 }
 
+std::string_view dtype_torch_name(DType dtype) {
+  return entry(dtype).torch_name;
+}
+
 std::optional<DType> try_parse_dtype(std::string_view name) {
   for (const Entry& e : kEntries) {
     if (e.name == name) return e.dtype;

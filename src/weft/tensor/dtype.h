@@ -30,6 +30,8 @@ enum class DType : std::uint8_t {
 std::size_t dtype_size_bytes(DType dtype);
 // "BF16", as a safetensors header spells it.
 std::string_view dtype_name(DType dtype);
+// "bfloat16", as torch and vLLM spell it.
+std::string_view dtype_torch_name(DType dtype);
 // Exactly a safetensors name; nothing else.
 std::optional<DType> try_parse_dtype(std::string_view name);
 // A torch name, with or without "torch." in front: "bfloat16", "half", "float".

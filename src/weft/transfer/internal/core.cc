@@ -161,8 +161,7 @@ Core::Core(std::shared_ptr<WeightSet> serving, std::shared_ptr<WeightSet> stagin
       machine_(options.lease),
       serving_(std::move(serving)),
       staging_(std::move(staging)),
-      served_(std::move(served)),
-      blocking_("weft-blk-0") {}
+      served_(std::move(served)) {}
 
 void Core::blocking_shutdown() {
   {

@@ -14,12 +14,12 @@
 #include <utility>
 #include <vector>
 
+#include "weft/base/job_thread.h"
 #include "weft/format/manifest.h"
 #include "weft/protocol/block_ledger.h"
 #include "weft/protocol/skeleton.h"
 #include "weft/protocol/update_machine.h"
 #include "weft/transfer/internal/block_fill.h"
-#include "weft/transfer/internal/blocking_thread.h"
 #include "weft/transfer/receiver.h"
 
 namespace weft::internal {
@@ -210,7 +210,7 @@ class Core : public std::enable_shared_from_this<Core> {
   std::map<std::uint64_t, std::function<void()>> connections_;
   std::uint64_t last_connection_ = 0;
 
-  BlockingThread blocking_;
+  JobThread blocking_{"weft-blk-0", JobThread::Rest::kDrop};
 };
 
 // Hashes what a set holds.

@@ -1,18 +1,16 @@
-#include "weft/transfer/internal/blocking_thread.h"
+#include "weft/base/job_thread.h"
 
+#include <exception>
 #include <utility>
 
 #include "weft/base/log.h"
 
-namespace weft::internal {
+namespace weft {
 
-BlockingThread::BlockingThread(const char* name)
-    : thread_([this, name] {
-        set_thread_name(name);
-        run();
-      }) {}
+JobThread::JobThread(const char* name, Rest rest)
+    : name_(name), rest_(rest), thread_([this] { run(); }) {}
 
-void BlockingThread::post(std::function<void()> job) {
+void JobThread::post(std::function<void()> job) {
   {
     const std::lock_guard lock(mutex_);
     if (stopped_) return;
@@ -21,29 +19,34 @@ void BlockingThread::post(std::function<void()> job) {
   changed_.notify_one();
 }
 
-void BlockingThread::blocking_stop() {
+void JobThread::blocking_stop() {
   std::deque<std::function<void()>> dropped;
   {
     const std::lock_guard lock(mutex_);
     stopped_ = true;
-    dropped.swap(jobs_);
+    if (rest_ == Rest::kDrop) dropped.swap(jobs_);
   }
   changed_.notify_one();
   if (thread_.joinable()) thread_.join();
 }
 
-void BlockingThread::run() {
+void JobThread::run() {
+  set_thread_name(name_);
   for (;;) {
     std::function<void()> job;
     {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [this] { return stopped_ || !jobs_.empty(); });
-      if (stopped_) return;
+      if (jobs_.empty()) return;
       job = std::move(jobs_.front());
       jobs_.pop_front();
     }
-    job();
+    try {
+      job();
+    } catch (const std::exception& error) {  // a library's: who waits for the job gets a 500
+      log_error("{}: a job failed: {}", name_, error.what());
+    }
   }
 }
 
-}  // namespace weft::internal
+}  // namespace weft
