@@ -38,7 +38,7 @@ inline constexpr auto kAwait = net::as_tuple(net::use_awaitable);
 struct Stream {
   explicit Stream(tcp::socket connected) : socket(std::move(connected)) {}
 
-  std::string_view unread() const { return {input.data() + begin, end - begin}; }
+  std::string_view unread() const { return {input_.data() + begin_, end_ - begin_}; }
   void consume(std::size_t bytes);
   // Memory for a read of up to 16 KiB at the end of the input, and what to do after it.
   net::mutable_buffer prepare();
@@ -48,9 +48,9 @@ struct Stream {
   Clock::time_point last_active = Clock::now();  // of the last byte in or out
 
  private:
-  std::string input;
-  std::size_t begin = 0;  // input before it is consumed
-  std::size_t end = 0;    // input from it on is room for a read
+  std::string input_;
+  std::size_t begin_ = 0;  // input before it is consumed
+  std::size_t end_ = 0;    // input from it on is room for a read
 };
 
 // Reads something into stream.unread(). Returns eof at the end.

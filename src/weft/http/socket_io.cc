@@ -110,20 +110,20 @@ net::awaitable<std::optional<BodyFailure>> read_until_close(Stream& stream, Body
 }  // namespace
 
 void Stream::consume(std::size_t bytes) {
-  begin += bytes;
-  if (begin == end) input.clear(), begin = end = 0;
+  begin_ += bytes;
+  if (begin_ == end_) input_.clear(), begin_ = end_ = 0;
 }
 
 net::mutable_buffer Stream::prepare() {
-  if (begin > 0) input.erase(0, begin), end -= begin, begin = 0;
-  input.resize(end + kReadAheadBytes);
-  return net::buffer(input.data() + end, kReadAheadBytes);
+  if (begin_ > 0) input_.erase(0, begin_), end_ -= begin_, begin_ = 0;
+  input_.resize(end_ + kReadAheadBytes);
+  return net::buffer(input_.data() + end_, kReadAheadBytes);
 }
 
 void Stream::commit(std::size_t bytes) {
   if (bytes > 0) last_active = Clock::now();
-  end += bytes;
-  input.resize(end);
+  end_ += bytes;
+  input_.resize(end_);
 }
 
 net::awaitable<error_code> fill(Stream& stream) {

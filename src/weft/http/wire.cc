@@ -9,7 +9,7 @@
 namespace weft::http {
 namespace {
 
-constexpr std::size_t npos = std::string_view::npos;
+constexpr std::size_t kNpos = std::string_view::npos;
 // Of chunk extensions or trailers; nobody we know sends any that are longer.
 constexpr std::size_t kMaxFramingBytes = 16u << 10;
 
@@ -19,7 +19,7 @@ Error bad(std::string message) {
 
 bool is_token_char(char c) {  // RFC 9110 5.6.2
   if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) return true;
-  return c != '\0' && std::string_view("!#$%&'*+-.^_`|~").find(c) != npos;
+  return c != '\0' && std::string_view("!#$%&'*+-.^_`|~").find(c) != kNpos;
 }
 
 bool is_token(std::string_view text) {
@@ -33,7 +33,7 @@ bool is_control(char c) {
 
 std::string_view trim(std::string_view text) {
   const std::size_t begin = text.find_first_not_of(" \t");
-  if (begin == npos) return {};
+  if (begin == kNpos) return {};
   return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
 }
 
@@ -52,7 +52,7 @@ Result<Headers> parse_fields(std::string_view rest) {
     if (line.empty()) return headers;
     const std::size_t colon = line.find(':');
     const std::string_view name = line.substr(0, colon);
-    if (colon == npos || !is_token(name)) return bad("malformed header field");
+    if (colon == kNpos || !is_token(name)) return bad("malformed header field");
     const std::string_view value = trim(line.substr(colon + 1));
     if (std::any_of(value.begin(), value.end(), is_control)) {
       return bad(fmt::format("control character in the value of {}", name));
@@ -202,7 +202,7 @@ Result<std::size_t> head_size(std::string_view data) {
   std::size_t line_begin = 0;
   while (true) {
     const std::size_t lf = head.find('\n', line_begin);
-    if (lf == npos) break;
+    if (lf == kNpos) break;
     if (lf == 0 || head[lf - 1] != '\r') return bad("a line of the head ends without CR");
     if (lf - 1 == line_begin) return lf + 1;
     line_begin = lf + 1;
@@ -219,7 +219,7 @@ Result<RequestHead> parse_request_head(std::string_view head) {
   const std::string_view line = take_line(head);
   const std::size_t first = line.find(' ');
   const std::size_t last = line.rfind(' ');
-  if (first == npos || first == last) return bad("malformed request line");
+  if (first == kNpos || first == last) return bad("malformed request line");
   request.method = line.substr(0, first);
   request.target = line.substr(first + 1, last - first - 1);
   const std::string_view version = line.substr(last + 1);

@@ -409,28 +409,27 @@ HWY_NOINLINE void unpack_panel(const std::byte* weights, std::size_t w_stride, s
 // C += A x panel for kTileRows rows and kPanelColumns columns.
 HWY_NOINLINE void panel_tile(const float* a, const float* panel, std::size_t depth, bool first,
                              Output out) {
-  constexpr std::size_t N = kPanelVectors;
-  V sums[kTileRows * N];
+  V sums[kTileRows * kPanelVectors];
   for (std::size_t r = 0; r < kTileRows; ++r) {
-    for (std::size_t j = 0; j < N; ++j) {
+    for (std::size_t j = 0; j < kPanelVectors; ++j) {
       const float* c = out.c + r * out.stride + j * kLanes;
-      sums[r * N + j] = first ? hn::Zero(DF()) : hn::LoadU(DF(), c);
+      sums[r * kPanelVectors + j] = first ? hn::Zero(DF()) : hn::LoadU(DF(), c);
     }
   }
   for (std::size_t k = 0; k < depth; ++k) {
-    V columns[N];
-    for (std::size_t j = 0; j < N; ++j) {
+    V columns[kPanelVectors];
+    for (std::size_t j = 0; j < kPanelVectors; ++j) {
       columns[j] = hn::LoadU(DF(), panel + k * kPanelColumns + j * kLanes);
     }
     for (std::size_t r = 0; r < kTileRows; ++r) {
       const V x = hn::Set(DF(), a[k * kTileRows + r]);
-      for (std::size_t j = 0; j < N; ++j)
-        sums[r * N + j] = hn::MulAdd(x, columns[j], sums[r * N + j]);
+      for (std::size_t j = 0; j < kPanelVectors; ++j)
+        sums[r * kPanelVectors + j] = hn::MulAdd(x, columns[j], sums[r * kPanelVectors + j]);
     }
   }
   for (std::size_t r = 0; r < kTileRows; ++r) {
-    for (std::size_t j = 0; j < N; ++j) {
-      hn::StoreU(sums[r * N + j], DF(), out.c + r * out.stride + j * kLanes);
+    for (std::size_t j = 0; j < kPanelVectors; ++j) {
+      hn::StoreU(sums[r * kPanelVectors + j], DF(), out.c + r * out.stride + j * kLanes);
     }
   }
 }
