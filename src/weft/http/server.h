@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "weft/base/result.h"
+#include "weft/http/body.h"
 #include "weft/http/message.h"
 
 namespace weft::http {
@@ -41,23 +42,6 @@ class Exchange {
   virtual void on_close(std::function<void()> closed) = 0;
   // Ends the connection, as if the client had gone: a body that is being read is aborted.
   virtual void close() = 0;
-};
-
-// Where a bulk request body goes. Called on the connection's I/O thread, in order; one thread.
-class BodySink {
- public:
-  virtual ~BodySink() = default;
-
-  // Memory for the next bytes of the body; not empty unless the body is complete by its own account
-  // (more bytes then are an error). An error ends the request: it is the answer, and the connection
-  // closes.
-  virtual Result<std::span<std::byte>> buffer() = 0;
-  // `size` bytes were written to the front of the last buffer().
-  virtual Result<void> filled(std::size_t size) = 0;
-  // The body is complete. The sink answers through its Exchange, now or later.
-  virtual void finish() = 0;
-  // The connection broke or the framing was wrong; no answer can be sent.
-  virtual void abort(const Error& error) = 0;
 };
 
 using Handler = std::function<void(const Request&, std::shared_ptr<Exchange>)>;

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include <fmt/core.h>
-
 namespace weft {
 namespace {
 
@@ -25,20 +23,17 @@ std::array<std::byte, kBlockFrameBytes> encode_block_frame(const BlockFrame& fra
   put(out, frame.tensor);
   put(out.subspan(4), frame.block);
   put(out.subspan(8), frame.length_bytes);
+  put(out.subspan(12), frame.encoding);
   std::ranges::copy(frame.digest.bytes, out.subspan(16).begin());
   return bytes;
 }
 
-Result<BlockFrame> parse_block_frame(std::span<const std::byte, kBlockFrameBytes> bytes) {
+BlockFrame parse_block_frame(std::span<const std::byte, kBlockFrameBytes> bytes) {
   BlockFrame frame;
   frame.tensor = get(bytes);
   frame.block = get(bytes.subspan(4));
   frame.length_bytes = get(bytes.subspan(8));
-  if (const std::uint32_t zero = get(bytes.subspan(12)); zero != 0) {
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("block frame of tensor {}, block {}: its fourth word is {}, must be 0",
-                             frame.tensor, frame.block, zero));
-  }
+  frame.encoding = get(bytes.subspan(12));
   std::ranges::copy(bytes.subspan(16), frame.digest.bytes.begin());
   return frame;
 }

@@ -19,12 +19,13 @@ inline constexpr std::string_view kAnonymousOwner = "anonymous";
 inline constexpr std::size_t kMaxSessionBytes = 256;
 inline constexpr std::size_t kMaxLabelBytes = 16 << 10;
 
-// 48 bytes: tensor, block, length, zero (each 32 bits, little-endian), then the digest of the
-// block.
+// 48 bytes: tensor, block, length, encoding (each 32 bits, little-endian), then the digest of the
+// block as it is when decoded.
 struct BlockFrame {
-  std::uint32_t tensor = 0;  // its index in the skeleton
+  std::uint32_t tensor = 0;  // its index in the skeleton; files follow the tensors
   std::uint32_t block = 0;
-  std::uint32_t length_bytes = 0;  // of the bytes that follow
+  std::uint32_t length_bytes = 0;  // of the payload that follows
+  std::uint32_t encoding = 0;      // of the payload: codec/block_codec.h
   Digest digest;
 
   bool operator==(const BlockFrame&) const = default;
@@ -32,7 +33,6 @@ struct BlockFrame {
 inline constexpr std::size_t kBlockFrameBytes = 48;
 
 std::array<std::byte, kBlockFrameBytes> encode_block_frame(const BlockFrame& frame);
-// Errors: kInvalidArgument where the fourth word is not 0.
-Result<BlockFrame> parse_block_frame(std::span<const std::byte, kBlockFrameBytes> bytes);
+BlockFrame parse_block_frame(std::span<const std::byte, kBlockFrameBytes> bytes);
 
 }  // namespace weft

@@ -62,22 +62,15 @@ TEST(BlockLedger, CountsPastFourGibibytes) {
 }
 
 TEST(BlockFrame, IsLittleEndianToTheByte) {
-  BlockFrame frame{0x01020304, 0x05060708, 0x090a0b0c, {}};
+  BlockFrame frame{0x01020304, 0x05060708, 0x090a0b0c, 0x0d0e0f10, {}};
   frame.digest.bytes.fill(std::byte{0xee});
 
   const auto bytes = encode_block_frame(frame);
 
-  const std::array<int, 17> expected{4, 3, 2, 1, 8, 7, 6, 5, 12, 11, 10, 9, 0, 0, 0, 0, 0xee};
+  const std::array<int, 17> expected{4, 3, 2, 1, 8, 7, 6, 5, 12, 11, 10, 9, 16, 15, 14, 13, 0xee};
   EXPECT_TRUE(std::ranges::equal(expected, std::span(bytes).first(17), {}, {},
                                  [](std::byte byte) { return std::to_integer<int>(byte); }));
-  EXPECT_EQ(parse_block_frame(bytes).value(), frame);
-}
-
-TEST(BlockFrame, RefusesAFourthWordThatIsNotZero) {
-  auto bytes = encode_block_frame({1, 2, 3, {}});
-  bytes[13] = std::byte{1};
-
-  EXPECT_EQ(parse_block_frame(bytes).error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(parse_block_frame(bytes), frame);
 }
 
 }  // namespace

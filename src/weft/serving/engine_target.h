@@ -16,14 +16,19 @@ class EngineTarget : public WeightTarget {
   // `engine` must outlive this, and this every commit.
   explicit EngineTarget(Engine& engine) : engine_(engine), current_(*engine.version()) {}
 
-  void commit(std::shared_ptr<const WeightSet> weights, VersionName version,
-              std::function<void(Committed)> done) override {
-    engine_.swap_weights(std::move(weights), version,
-                         [this, version, done = std::move(done)](SwapReport report) {
-                           current_.with([&](VersionName& current) { current = version; });
-                           done({std::move(report.retired), report.stall_us});
+  void commit(std::shared_ptr<const WeightSet> weights, Takeover takeover, Done done) override {
+    engine_.swap_weights(std::move(weights), takeover.version,
+                         [this, takeover, done = std::move(done)](SwapReport report) {
+                           current_.with([&](VersionName& current) { current = takeover.version; });
+                           done(Committed{report.stall_us});
+                           takeover.released();
                          });
   }
+  void commit_in_place(std::function<Result<void>()>, Takeover, Done done) override {
+    done(Error(ErrorCode::kUnsupported, "this engine takes no patches"));
+  }
+  void evict_retired() override {}
+  Result<void> check_files(const ModelFiles&) override { return {}; }
   void rename(VersionName version) override {
     current_.with([&](VersionName& current) { current = version; });
     engine_.rename_version(std::move(version));

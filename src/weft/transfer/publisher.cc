@@ -320,7 +320,7 @@ class Push {
     for (std::size_t i = 0; i < blocks.size(); ++i) {
       const auto bytes = bytes_of(blocks[i]);
       frames[i] = encode_block_frame({blocks[i].tensor, blocks[i].block,
-                                      static_cast<std::uint32_t>(bytes.size()),
+                                      static_cast<std::uint32_t>(bytes.size()), 0,
                                       digests_[blocks[i].tensor][blocks[i].block]});
       parts.emplace_back(frames[i]);
       parts.push_back(bytes);

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,18 +17,47 @@
 
 namespace weft {
 
-// What takes over a staged set. Implemented by serving over the engine.
+// What sequences that run do when the weights change under them.
+enum class OnUpdate {
+  kContinue,   // go on, with the keys and values they have
+  kRecompute,  // go on, after computing their keys and values again with the new weights
+  kFinish,     // end on the old set, which stays until then; new sequences use the new one
+  kAbort,      // end now
+};
+
+// The files of a version that are not tensors, by name: "config.json".
+using ModelFiles = std::map<std::string, std::string>;
+
+// What takes over a staged set. Implemented by serving over the engine. Thread-safe.
 class WeightTarget {
  public:
   virtual ~WeightTarget() = default;
 
+  struct Takeover {
+    VersionName version;
+    OnUpdate on_update = OnUpdate::kContinue;
+    // Of the version, complete; null when they are what is served already.
+    std::shared_ptr<const ModelFiles> files{};
+    // Called once, from any thread, when nobody reads the set that was served before any more:
+    // after the commit, with kFinish when the last sequence on it has ended.
+    std::function<void()> released = [] {};
+  };
   struct Committed {
-    std::shared_ptr<const WeightSet> retired;  // nobody reads it any more once the callback runs
     std::uint64_t stall_us = 0;
   };
+  using Done = std::function<void(Result<Committed>)>;
   // Makes `weights` what is served, at a token boundary; calls `done` once, from any thread.
-  virtual void commit(std::shared_ptr<const WeightSet> weights, VersionName version,
-                      std::function<void(Committed)> done) = 0;
+  virtual void commit(std::shared_ptr<const WeightSet> weights, Takeover takeover, Done done) = 0;
+  // Calls `patch` at a token boundary, while no step runs: it writes over the set that is served.
+  // Where it fails, it has put the old values back, the old version serves on, and `done` gets its
+  // error. kFinish is kUnsupported.
+  virtual void commit_in_place(std::function<Result<void>()> patch, Takeover takeover,
+                               Done done) = 0;
+  // Makes sequences that still end on the retired set go on with the serving one (recompute), so
+  // that released() comes soon.
+  virtual void evict_retired() = 0;
+  // May these files take over? Errors: kConflict naming the file and the key.
+  virtual Result<void> check_files(const ModelFiles& files) = 0;
   virtual void rename(VersionName version) = 0;
   virtual VersionName current() const = 0;
 };

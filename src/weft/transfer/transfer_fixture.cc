@@ -134,28 +134,43 @@ std::vector<TensorSpec> large_model() {
 FakeTarget::FakeTarget(std::shared_ptr<const WeightSet> weights, VersionName version)
     : weights_(std::move(weights)), version_(std::move(version)) {}
 
-void FakeTarget::commit(std::shared_ptr<const WeightSet> weights, VersionName version,
-                        std::function<void(Committed)> done) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (holding_) {
-      held_.emplace_back([this, weights, version, done] { take(weights, version, done); });
-      return;
-    }
-  }
-  take(std::move(weights), std::move(version), done);
+void FakeTarget::commit(std::shared_ptr<const WeightSet> weights, Takeover takeover, Done done) {
+  hold_or_run([this, weights = std::move(weights), takeover = std::move(takeover),
+               done = std::move(done)] { take(weights, takeover, done); });
 }
 
-void FakeTarget::take(std::shared_ptr<const WeightSet> weights, VersionName version,
-                      const std::function<void(Committed)>& done) {
-  Committed committed{nullptr, 5};
+void FakeTarget::commit_in_place(std::function<Result<void>()> patch, Takeover takeover,
+                                 Done done) {
+  hold_or_run(
+      [this, patch = std::move(patch), takeover = std::move(takeover), done = std::move(done)] {
+        const auto patched = [&] {
+          const std::lock_guard lock(mutex_);
+          return patch();
+        }();
+        if (!patched) return done(patched.error());
+        take(nullptr, takeover, done);
+      });
+}
+
+void FakeTarget::hold_or_run(std::function<void()> commit) {
   {
     const std::lock_guard lock(mutex_);
-    committed.retired = std::exchange(weights_, std::move(weights));
-    version_ = std::move(version);
+    if (holding_) return held_.push_back(std::move(commit));
+  }
+  commit();
+}
+
+void FakeTarget::take(std::shared_ptr<const WeightSet> weights, const Takeover& takeover,
+                      const Done& done) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (weights) weights_ = std::move(weights);
+    version_ = takeover.version;
     ++commits_;
   }
-  done(std::move(committed));
+  constexpr std::uint64_t kStallUs = 5;
+  done(Committed{kStallUs});
+  takeover.released();
 }
 
 void FakeTarget::rename(VersionName version) {
@@ -333,7 +348,7 @@ std::string block_body(const Tensors& tensors,
   for (const auto& [tensor, block] : blocks) {
     const auto bytes = block_of(tensors, tensor, block);
     const BlockFrame frame{static_cast<std::uint32_t>(tensor), static_cast<std::uint32_t>(block),
-                           static_cast<std::uint32_t>(bytes.size()),
+                           static_cast<std::uint32_t>(bytes.size()), 0,
                            block_digest(tensors.data[tensor].size(), block, bytes)};
     const auto head = encode_block_frame(frame);
     body += text_of(Bytes(head.begin(), head.end()));

@@ -49,8 +49,10 @@ class FakeTarget final : public WeightTarget {
  public:
   FakeTarget(std::shared_ptr<const WeightSet> weights, VersionName version);
 
-  void commit(std::shared_ptr<const WeightSet> weights, VersionName version,
-              std::function<void(Committed)> done) override;
+  void commit(std::shared_ptr<const WeightSet> weights, Takeover takeover, Done done) override;
+  void commit_in_place(std::function<Result<void>()> patch, Takeover takeover, Done done) override;
+  void evict_retired() override {}
+  Result<void> check_files(const ModelFiles&) override { return {}; }
   void rename(VersionName version) override;
   VersionName current() const override;
 
@@ -62,8 +64,8 @@ class FakeTarget final : public WeightTarget {
   unsigned commits() const;
 
  private:
-  void take(std::shared_ptr<const WeightSet> weights, VersionName version,
-            const std::function<void(Committed)>& done);
+  void hold_or_run(std::function<void()> commit);
+  void take(std::shared_ptr<const WeightSet> weights, const Takeover& takeover, const Done& done);
 
   mutable std::mutex mutex_;
   std::shared_ptr<const WeightSet> weights_;

@@ -399,9 +399,9 @@ void Core::commit(std::unique_lock<std::mutex> lock, const std::optional<std::st
   lock.unlock();  // the target may call back at once
   VersionName version{upload->content->id, label.value_or(target_.current().label),
                       upload->content->converted};
-  target_.commit(upload->set, version,
-                 [self = shared_from_this(), version](const WeightTarget::Committed& committed) {
-                   self->on_committed(version, committed);
+  target_.commit(upload->set, {.version = version},
+                 [self = shared_from_this(), version](const Result<WeightTarget::Committed>& done) {
+                   self->on_committed(version, done.value());
                  });
 }
 

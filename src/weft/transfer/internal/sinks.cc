@@ -188,7 +188,12 @@ class BlocksSink final : public http::BodySink {
  private:
   Result<void> begin_block() {
     have_bytes_ = 0;
-    WEFT_TRY(frame_, parse_block_frame(head_));
+    frame_ = parse_block_frame(head_);
+    if (frame_.encoding != 0) {
+      return Error(ErrorCode::kInvalidArgument,
+                   fmt::format("block frame of tensor {}, block {}: encoding {} is not taken here",
+                               frame_.tensor, frame_.block, frame_.encoding));
+    }
     bounce_.resize(kBounceBytes);
     WEFT_TRY(auto writer, core_->claim(upload_, frame_.tensor, frame_.block, bounce_));
     const std::uint64_t length = writer->fill().left_bytes();
