@@ -13,17 +13,10 @@
 
 #include "weft/base/result.h"
 #include "weft/http/server.h"
+#include "weft/tensor/on_update.h"
 #include "weft/tensor/weight_set.h"
 
 namespace weft {
-
-// What sequences that run do when the weights change under them.
-enum class OnUpdate {
-  kContinue,   // go on, with the keys and values they have
-  kRecompute,  // go on, after computing their keys and values again with the new weights
-  kFinish,     // end on the old set, which stays until then; new sequences use the new one
-  kAbort,      // end now
-};
 
 // The files of a version that are not tensors, by name: "config.json".
 using ModelFiles = std::map<std::string, std::string>;
