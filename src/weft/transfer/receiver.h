@@ -4,6 +4,8 @@
 // sockets and memory.
 
 #include <chrono>
+#include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -55,9 +57,36 @@ class WeightTarget {
   virtual VersionName current() const = 0;
 };
 
+// What happens to an update while sequences still end on the set it would be staged into.
+enum class OnThird {
+  kWait,       // its staging begins when they have ended
+  kRefuse,     // kOverloaded, to be tried again
+  kRecompute,  // they go on with the serving set
+};
+
+// How a staged version comes to be served.
+enum class CommitMode {
+  kAutomatic,  // a second set where there is memory for one, else patches
+  kSet,        // a second set and a pointer that moves
+  kPatch,      // what changes is written over the serving set
+};
+
+// When the digests of a patched set are checked.
+enum class Verify {
+  kFull,        // before the commit
+  kBackground,  // after it; the patch's own digest and the old values before
+};
+
 struct ReceiverOptions {
   std::chrono::seconds lease{300};  // an update that hears nothing for so long is dropped
   bool tied_embeddings = false;  // a pushed lm_head.weight must equal the embedding, and is dropped
+  OnUpdate on_update = OnUpdate::kContinue;  // where a commit does not say
+  OnThird on_third = OnThird::kWait;
+  CommitMode commit_mode = CommitMode::kAutomatic;
+  std::uint64_t max_patch_bytes = 0;  // that one upload may hold in patch mode; 0: as chosen
+  Verify verify = Verify::kFull;
+  std::optional<std::filesystem::path> state_dir;  // what is committed is kept here
+  std::shared_ptr<const ModelFiles> files;         // of what is served at the start; null: none
 };
 
 // Thread-safe.
