@@ -30,7 +30,8 @@ struct Job {
   Parts parts;  // sent instead of request->body if `bulk`
   bool bulk = false;
   const Progress* progress = nullptr;  // or null
-  const Piece* piece = nullptr;        // or null: the body is collected
+  const Piece* piece = nullptr;        // or null
+  BodySink* sink = nullptr;            // or null; neither of the two: the body is collected
 
   std::uint64_t body_bytes() const {
     if (!bulk) return request->body.size();
@@ -183,6 +184,13 @@ class ClientImpl final : public Client {
     return run_one(job);
   }
 
+  Result<Response> blocking_send_into(const Request& request, BodySink& sink) override {
+    Job job;
+    job.request = &request;
+    job.sink = &sink;
+    return run_one(job);
+  }
+
  private:
   using Answers = std::vector<std::optional<Result<Response>>>;
 
@@ -329,20 +337,23 @@ net::awaitable<Result<Response>> ClientImpl::exchange(Connection& connection, co
   co_return response;
 }
 
-// Content-Length and Expect; none for a request that has no body by nature.
-std::string framing_fields(const Job& job) {
+// The lines that we add to a request's head.
+std::string own_fields(const Job& job, std::string_view key) {
   const std::string_view method = job.request->method;
   const std::uint64_t bytes = job.body_bytes();
-  if (bytes == 0 && (method == "GET" || method == "HEAD")) return {};
-  return fmt::format("Content-Length: {}\r\n{}", bytes,
-                     job.bulk && bytes > 0 ? "Expect: 100-continue\r\n" : "");
+  std::string lines;
+  if (!key.empty()) lines.append("Authorization: Bearer ").append(key).append("\r\n");
+  if (bytes == 0 && (method == "GET" || method == "HEAD")) return lines;  // no body by nature
+  lines += fmt::format("Content-Length: {}\r\n", bytes);
+  if (job.bulk && bytes > 0) lines += "Expect: 100-continue\r\n";
+  return lines;
 }
 
 // Sends all of the request. Returns the head of an answer that came before the end of it.
 net::awaitable<std::optional<Result<ResponseHead>>> ClientImpl::send_request(Connection& connection,
                                                                              const Job& job) {
   Stream& stream = connection.stream;
-  const std::string text = request_head_text(*job.request, server_, framing_fields(job));
+  const std::string text = request_head_text(*job.request, server_, own_fields(job, options_.key));
   Outgoing outgoing;
   outgoing.add(text);
   if (!job.bulk) outgoing.add(job.request->body);
@@ -420,19 +431,32 @@ net::awaitable<Result<ResponseHead>> ClientImpl::read_answer_head(Connection& co
   co_return head;
 }
 
+// Whether the body of this answer is what job.sink waits for.
+bool is_for_sink(const Job& job, int status) {
+  if (job.sink == nullptr) return false;
+  const bool part = job.request->headers.try_get("Range").has_value();
+  return part ? status == 206 : status >= 200 && status < 300;
+}
+
 net::awaitable<Result<Response>> ClientImpl::read_answer_body(Connection& connection,
                                                               const Job& job, ResponseHead head) {
   StringSink whole(options_.response_limit_bytes);
   const Piece none;
   PieceSink pieces(job.piece != nullptr ? *job.piece : none);
-  BodySink& sink = job.piece != nullptr ? static_cast<BodySink&>(pieces) : whole;
+  BodySink* sink = &whole;
+  if (job.piece != nullptr) sink = &pieces;
+  if (is_for_sink(job, head.response.status)) sink = job.sink;
   const std::function<bool()> stopped = [&] { return pieces.stopped(); };
-  auto failed = co_await read_body(connection.stream, head.framing, sink, stopped);
-  if (failed && failed->cause == BodyFailure::Cause::kFraming) {
-    co_return Error(ErrorCode::kCorrupt, failed->error.message());
+  auto failed = co_await read_body(connection.stream, head.framing, *sink, stopped);
+  if (failed) {
+    Error error = std::move(failed->error);
+    if (failed->cause == BodyFailure::Cause::kFraming) {
+      error = Error(ErrorCode::kCorrupt, error.message());
+    }
+    if (failed->cause != BodyFailure::Cause::kSink) sink->abort(error);
+    co_return error;
   }
-  if (failed) co_return std::move(failed->error);
-  sink.finish();
+  sink->finish();
   head.response.body = whole.take();
   connection.reusable = head.keep_alive && !pieces.stopped();
   co_return std::move(head.response);

@@ -8,10 +8,12 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "weft/base/result.h"
+#include "weft/http/body.h"
 #include "weft/http/message.h"
 
 namespace weft::http {
@@ -22,6 +24,7 @@ struct ClientOptions {
       1'800'000};                    // from the first byte out to the last byte in
   std::size_t max_connections = 64;  // kept open between calls
   std::uint64_t response_limit_bytes = 1u << 30;
+  std::string key;  // sent as `Authorization: Bearer KEY` unless it is empty; never shown
 };
 
 // Thread-safe: calls from several threads use connections of their own.
@@ -52,6 +55,13 @@ class Client {
   virtual Result<Response> blocking_send_from(
       const Request& head, std::span<const std::span<const std::byte>> parts,
       const std::function<void(std::uint64_t)>& progress) = 0;
+
+  // Sends one request; the body of a 2xx answer goes from the socket into `sink`'s memory, and the
+  // response's body is then empty. Any other answer comes whole, as from blocking_send(); so does a
+  // 200 to a request with a Range, which has bytes that were not asked for. `sink` gets finish()
+  // after the last byte, abort() if the body breaks off, and nothing if no such body began or if
+  // the error is its own. Blocks. Errors: as blocking_send(), and those of `sink`.
+  virtual Result<Response> blocking_send_into(const Request& request, BodySink& sink) = 0;
 
   // Sends one request and hands over the body piece by piece as it arrives (server-sent events).
   // `piece` returns false to stop: the connection is closed. The response's body is empty.

@@ -1,162 +1,12 @@
+// The server, and the client where it behaves.
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
-#include <cstring>
-#include <future>
 #include <mutex>
-#include <thread>
 
-#include <arpa/inet.h>
-#include <fcntl.h>
-#include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include "weft/http/client.h"
-#include "weft/http/server.h"
+#include "weft/http/http_fixture.h"
 
 namespace weft::http {
 namespace {
-
-using namespace std::chrono_literals;
-
-// A plain socket that says exactly what it is told to.
-class RawClient {
- public:
-  explicit RawClient(std::uint16_t port, int receive_buffer_bytes = 0)
-      : descriptor_(socket(AF_INET, SOCK_STREAM, 0)) {
-    if (receive_buffer_bytes > 0) {
-      setsockopt(descriptor_, SOL_SOCKET, SO_RCVBUF, &receive_buffer_bytes,
-                 sizeof receive_buffer_bytes);
-    }
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(port);
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    EXPECT_EQ(connect(descriptor_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-  }
-  ~RawClient() { close(descriptor_); }
-  RawClient(const RawClient&) = delete;
-  RawClient& operator=(const RawClient&) = delete;
-
-  void say(std::string_view text) {
-    while (!text.empty()) {
-      const auto sent = send(descriptor_, text.data(), text.size(), MSG_NOSIGNAL);
-      if (sent <= 0) return;
-      text.remove_prefix(static_cast<std::size_t>(sent));
-    }
-  }
-  // All until the server closes, or until `enough` is in it.
-  std::string hear(std::string_view enough = "\n\n\n") {
-    std::string heard;
-    char piece[4096];
-    while (heard.find(enough) == std::string::npos) {
-      pollfd ready{descriptor_, POLLIN, 0};
-      if (poll(&ready, 1, 10'000) != 1) return heard + "<TIMEOUT>";
-      const auto size = recv(descriptor_, piece, sizeof piece, 0);
-      if (size <= 0) break;
-      heard.append(piece, static_cast<std::size_t>(size));
-    }
-    return heard;
-  }
-  void finish_sending() { shutdown(descriptor_, SHUT_WR); }
-
- private:
-  const int descriptor_;
-};
-
-// Collects a body with buffers of a given size.
-class TestSink final : public BodySink {
- public:
-  TestSink(std::shared_ptr<Exchange> exchange, std::size_t buffer_bytes,
-           std::size_t fail_after = SIZE_MAX, std::promise<std::string>* aborted = nullptr)
-      : exchange_(std::move(exchange)),
-        memory_(buffer_bytes),
-        fail_after_(fail_after),
-        aborted_(aborted) {}
-  Result<std::span<std::byte>> buffer() override { return std::span(memory_); }
-  Result<void> filled(std::size_t size) override {
-    for (std::size_t i = 0; i < size; ++i) body_ += static_cast<char>(memory_[i]);
-    if (body_.size() > fail_after_) return Error(ErrorCode::kCorrupt, "digest differs");
-    return {};
-  }
-  void finish() override {
-    Response response;
-    response.body = body_;
-    exchange_->respond(std::move(response));
-  }
-  void abort(const Error& error) override {
-    if (aborted_ != nullptr) aborted_->set_value(error.message());
-  }
-
- private:
-  std::shared_ptr<Exchange> exchange_;
-  std::vector<std::byte> memory_;
-  std::string body_;
-  std::size_t fail_after_;
-  std::promise<std::string>* aborted_;
-};
-
-Response text_response(std::string body) {
-  Response response;
-  response.body = std::move(body);
-  return response;
-}
-
-class HttpTest : public testing::Test {
- protected:
-  void add(std::string method, std::string pattern, Handler handler,
-           std::uint64_t limit = 1u << 20) {
-    Route route;
-    route.method = std::move(method);
-    route.pattern = std::move(pattern);
-    route.handler = std::move(handler);
-    route.body_limit_bytes = limit;
-    routes_.push_back(std::move(route));
-  }
-  void add_bulk(std::string pattern, BulkHandler handler) {
-    Route route;
-    route.method = "POST";
-    route.pattern = std::move(pattern);
-    route.bulk_handler = std::move(handler);
-    routes_.push_back(std::move(route));
-  }
-  void start() {
-    add("GET", "/hello",
-        [](const Request&, std::shared_ptr<Exchange> x) { x->respond(text_response("hello")); });
-    add("POST", "/echo",
-        [](const Request& r, std::shared_ptr<Exchange> x) { x->respond(text_response(r.body)); });
-    ServerOptions options;
-    options.port = 0;
-    auto server = Server::create(options, std::move(routes_));
-    ASSERT_TRUE(server.has_value()) << server.error().message();
-    server_ = std::move(*server);
-    Url url;
-    url.scheme = "http";
-    url.host = "127.0.0.1";
-    url.port = server_->port();
-    client_ = Client::make(url);
-  }
-  std::string raw(std::string_view request) {
-    RawClient client(server_->port());
-    client.say(request);
-    return client.hear();
-  }
-  Result<Response> get(std::string target) { return send("GET", std::move(target)); }
-  Result<Response> send(std::string method, std::string target, std::string body = "") {
-    Request request;
-    request.method = std::move(method);
-    request.target = std::move(target);
-    request.body = std::move(body);
-    return client_->blocking_send(request);
-  }
-
-  std::vector<Route> routes_;
-  std::unique_ptr<Server> server_;
-  std::unique_ptr<Client> client_;
-};
 
 TEST_F(HttpTest, AnswersARequest) {
   start();
@@ -451,15 +301,6 @@ TEST_F(HttpTest, RefusesCodedBodies) {
   EXPECT_TRUE(raw(head + "Content-Encoding: identity\r\n\r\nabc").ends_with("abc"));
 }
 
-BulkHandler into_sink(std::size_t buffer_bytes, std::size_t fail_after = SIZE_MAX,
-                      std::promise<std::string>* aborted = nullptr) {
-  return [buffer_bytes, fail_after, aborted](
-             const Request&, std::shared_ptr<Exchange> x) -> Result<std::unique_ptr<BodySink>> {
-    return std::unique_ptr<BodySink>(
-        std::make_unique<TestSink>(std::move(x), buffer_bytes, fail_after, aborted));
-  };
-}
-
 TEST_F(HttpTest, FillsASinkFromChunksOfEverySize) {
   for (const std::size_t buffer : {1u, 7u, 4096u, 100'000u}) {
     add_bulk("/bulk/" + std::to_string(buffer), into_sink(buffer));
@@ -560,8 +401,10 @@ TEST_F(HttpTest, SendsAnAnswerFromWhereItLies) {
   add("GET", "/bytes",
       [memory = std::move(memory)](const Request&, std::shared_ptr<Exchange> x) mutable {
         const std::span<const std::byte> all(*memory);
-        x->respond_from(Response(), {all.first(10), all.first(0), all.subspan(10)},
-                        std::move(memory));
+        std::vector<BodyPart> parts(3);
+        parts[0].bytes = all.first(10);
+        parts[2].bytes = all.subspan(10);
+        x->respond_from(Response(), std::move(parts), std::move(memory));
       });
   start();
 
@@ -680,174 +523,6 @@ TEST_F(HttpTest, ClosesAConnectionThatSendsNoWholeHead) {
 
   EXPECT_EQ(slow.hear(), "");
   EXPECT_EQ(silent.hear(), "");
-}
-
-// --- The client against a server that misbehaves
-
-// Accepts connections one after the other and plays one script on each.
-class ScriptedServer {
- public:
-  using Script = std::function<void(int descriptor)>;
-  explicit ScriptedServer(std::vector<Script> scripts)
-      : listener_(socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    EXPECT_EQ(bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-    EXPECT_EQ(listen(listener_, 16), 0);
-    socklen_t size = sizeof address;
-    getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
-    url_.scheme = "http";
-    url_.host = "127.0.0.1";
-    url_.port = ntohs(address.sin_port);
-    thread_ = std::thread([this, scripts = std::move(scripts)] {
-      for (const Script& script : scripts) {
-        const int descriptor = accept(listener_, nullptr, nullptr);
-        script(descriptor);
-        close(descriptor);
-      }
-    });
-  }
-  ~ScriptedServer() {
-    thread_.join();
-    close(listener_);
-  }
-  const Url& url() const { return url_; }
-
- private:
-  const int listener_;
-  Url url_;
-  std::thread thread_;
-};
-
-void read_request(int descriptor) {
-  std::string text;
-  char c = 0;
-  while (!text.ends_with("\r\n\r\n") && recv(descriptor, &c, 1, 0) == 1) text += c;
-}
-
-ScriptedServer::Script answer_with(std::string text) {
-  return [text = std::move(text)](int descriptor) {
-    read_request(descriptor);
-    EXPECT_EQ(send(descriptor, text.data(), text.size(), MSG_NOSIGNAL),
-              static_cast<ssize_t>(text.size()));
-  };
-}
-
-Request request_of(std::string method) {
-  Request request;
-  request.method = std::move(method);
-  request.target = "/";
-  return request;
-}
-
-TEST(HttpClient, SendsAgainOnANewConnectionWhenTheKeptOneHadClosed) {
-  const std::string ok = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n";
-  const auto once =
-      [ok](int descriptor) {  // keeps the connection, takes the next request, and closes
-        answer_with(ok + "1")(descriptor);
-        read_request(descriptor);
-      };
-  ScriptedServer server({once, answer_with(ok + "2")});
-  const auto client = Client::make(server.url());
-
-  EXPECT_EQ(client->blocking_send(request_of("GET")).value().body, "1");
-  EXPECT_EQ(client->blocking_send(request_of("GET")).value().body, "2");
-}
-
-TEST(HttpClient, DoesNotSendAPostTwiceThatMayHaveRun) {
-  const auto once = [](int descriptor) {
-    answer_with("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")(descriptor);
-    read_request(descriptor);
-  };
-  ScriptedServer server({once});
-  const auto client = Client::make(server.url());
-
-  EXPECT_EQ(client->blocking_send(request_of("POST")).value().status, 200);
-  EXPECT_EQ(client->blocking_send(request_of("POST")).error().code(), ErrorCode::kDisconnected);
-}
-
-TEST(HttpClient, UsesAnotherConnectionAfterTheServerClosed) {
-  ScriptedServer server({answer_with("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"),
-                         answer_with("HTTP/1.1 201 OK\r\nConnection: close\r\n\r\nuntil the end")});
-  const auto client = Client::make(server.url());
-
-  EXPECT_EQ(client->blocking_send(request_of("POST")).value().status, 200);
-  const auto second = client->blocking_send(request_of("GET")).value();
-  EXPECT_EQ(second.status, 201);
-  EXPECT_EQ(second.body, "until the end");
-}
-
-TEST(HttpClient, ReadsChunkedAnswersAndSkips1xx) {
-  ScriptedServer server(
-      {answer_with("HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: "
-                   "chunked\r\n\r\n"
-                   "2;e\r\nab\r\n1\r\nc\r\n0\r\nT: v\r\n\r\n")});
-
-  EXPECT_EQ(Client::make(server.url())->blocking_send(request_of("GET")).value().body, "abc");
-}
-
-TEST(HttpClient, NamesWhatIsWrong) {
-  const auto code_for = [](std::string text, ClientOptions options = {}) {
-    ScriptedServer server({answer_with(std::move(text))});
-    return Client::make(server.url(), options)->blocking_send(request_of("GET")).error().code();
-  };
-  EXPECT_EQ(code_for("SSH-2.0-OpenSSH\r\n\r\n"), ErrorCode::kCorrupt);
-  EXPECT_EQ(code_for("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nz\r\n"),
-            ErrorCode::kCorrupt);
-  EXPECT_EQ(code_for("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc"), ErrorCode::kDisconnected);
-  EXPECT_EQ(code_for(""), ErrorCode::kDisconnected);
-  ClientOptions small;
-  small.response_limit_bytes = 3;
-  EXPECT_EQ(code_for("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabcde", small),
-            ErrorCode::kTooLarge);
-}
-
-TEST(HttpClient, GivesUpAtTheDeadline) {
-  std::promise<void> over;
-  ScriptedServer server({[&](int) { over.get_future().get(); }});
-  ClientOptions options;
-  options.request_timeout = 50ms;
-
-  const auto answer = Client::make(server.url(), options)->blocking_send(request_of("GET"));
-
-  over.set_value();
-  EXPECT_EQ(answer.error().code(), ErrorCode::kDeadline);
-}
-
-TEST(HttpClient, SendsABulkBodyToAServerThatSaysNoContinue) {
-  const std::string body(100'000, 'b');
-  std::size_t received = 0;
-  ScriptedServer server({[&](int descriptor) {
-    read_request(descriptor);
-    char piece[4096];
-    while (received < body.size())
-      received += static_cast<std::size_t>(recv(descriptor, piece, sizeof piece, 0));
-    const std::string ok = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
-    EXPECT_EQ(send(descriptor, ok.data(), ok.size(), MSG_NOSIGNAL),
-              static_cast<ssize_t>(ok.size()));
-  }});
-  const std::span<const std::byte> part = std::as_bytes(std::span(body));
-
-  const auto answer = Client::make(server.url())
-                          ->blocking_send_from(request_of("POST"), std::span(&part, 1), nullptr);
-
-  EXPECT_EQ(answer.value().status, 200);
-  EXPECT_EQ(received, body.size());
-}
-
-TEST(HttpClient, StopsAStreamWhenThePieceSaysSo) {
-  ScriptedServer server({answer_with("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc")});
-  std::string heard;
-
-  const auto answer = Client::make(server.url())
-                          ->blocking_send_streaming(request_of("GET"), [&](std::string_view piece) {
-                            heard += piece;
-                            return heard.size() < 3;
-                          });
-
-  EXPECT_TRUE(answer.has_value());
-  EXPECT_EQ(heard, "abc");
 }
 
 }  // namespace

@@ -95,6 +95,7 @@ Response error_response(const Error& error) {
   json::object body;
   body["error"] = std::move(inner);
   Response response = json_response(json::serialize(body), traits.http_status);
+  if (traits.http_status == 401) response.headers.add("WWW-Authenticate", "Bearer");
   if (traits.http_status == 503) response.headers.add("Retry-After", "1");
   return response;
 }

@@ -54,7 +54,8 @@ struct Response {
 };
 
 Response json_response(std::string body, int status = 200);
-// {"error": {"message", "type", "param", "code"}}, as vLLM answers, with Retry-After on 503.
+// {"error": {"message", "type", "param", "code"}}, as vLLM answers, with Retry-After on 503
+// and WWW-Authenticate: Bearer on 401.
 Response error_response(const Error& error);
 // The other way: the Error that a peer's response with a status of 400 or more carries. Understands
 // "error.message", a string "error" and "detail".

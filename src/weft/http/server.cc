@@ -21,6 +21,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/log.h"
+#include "weft/http/access.h"
 #include "weft/http/router.h"
 #include "weft/http/socket_io-inl.h"
 
@@ -90,7 +91,7 @@ struct Answer {
   bool over = false;       // sent, or the connection is gone: whatever else comes is dropped
   bool gone = false;       // over before it was complete
   Response head;
-  std::vector<std::span<const std::byte>> parts;
+  std::vector<BodyPart> parts;
   std::shared_ptr<const void> keep_alive;
   std::deque<std::string> pieces;
   std::function<void()> closed;
@@ -134,6 +135,8 @@ class Session : public std::enable_shared_from_this<Session> {
   net::awaitable<bool> send_own(const RequestHead& head, Response response, bool keep_alive);
   net::awaitable<bool> send_answer(const RequestHead& head, std::shared_ptr<Answer> answer,
                                    bool keep_alive);
+  net::awaitable<error_code> send_parts(const std::string& head_text,
+                                        std::shared_ptr<Answer> answer);
   net::awaitable<bool> send_pieces(std::shared_ptr<Answer> answer, bool chunked);
   net::awaitable<void> wait_while(const std::function<bool()>& condition);
   net::awaitable<void> stop_watching();
@@ -174,7 +177,7 @@ class ExchangeImpl final : public Exchange {
 
   void respond(Response response) override { respond_from(std::move(response), {}, nullptr); }
 
-  void respond_from(Response head, std::vector<std::span<const std::byte>> parts,
+  void respond_from(Response head, std::vector<BodyPart> parts,
                     std::shared_ptr<const void> keep_alive) override {
     apply([head = std::move(head), parts = std::move(parts), keep_alive = std::move(keep_alive)](
               Session&, Answer& answer) mutable {
@@ -190,6 +193,7 @@ class ExchangeImpl final : public Exchange {
     apply([head = std::move(head)](Session&, Answer& answer) mutable {
       if (answer.started) return;
       answer.head = std::move(head);
+      answer.head.body.clear();
       answer.started = answer.streaming = true;
     });
   }
@@ -466,16 +470,26 @@ net::awaitable<bool> Session::serve_one() {
   co_return again;
 }
 
-net::awaitable<bool> Session::serve_route(RequestHead& head, const Route& route) {
-  const auto coding = head.request.headers.try_get("Content-Encoding");
-  std::optional<Error> refusal;
-  if (coding && !equal_ignoring_case(*coding, "identity")) {
-    refusal =
-        Error(ErrorCode::kUnsupported, fmt::format("Content-Encoding {}: send it plain", *coding));
-  } else if (route.handler && head.framing.length_bytes > route.body_limit_bytes) {
-    refusal = Error(ErrorCode::kTooLarge,
-                    fmt::format("the body is over {} bytes", route.body_limit_bytes));
+// Why the request is not run, from its head alone.
+std::optional<Error> try_refusal(const RequestHead& head, const Route& route,
+                                 const ServerKeys& keys) {
+  if (!has_access(head.request, route.access, keys)) {
+    return Error(ErrorCode::kUnauthenticated, "expected Authorization: Bearer with the right key");
   }
+  const auto coding = head.request.headers.try_get("Content-Encoding");
+  if (coding && !equal_ignoring_case(*coding, "identity")) {
+    return Error(ErrorCode::kUnsupported,
+                 fmt::format("Content-Encoding {}: send it plain", *coding));
+  }
+  if (route.handler && head.framing.length_bytes > route.body_limit_bytes) {
+    return Error(ErrorCode::kTooLarge,
+                 fmt::format("the body is over {} bytes", route.body_limit_bytes));
+  }
+  return std::nullopt;
+}
+
+net::awaitable<bool> Session::serve_route(RequestHead& head, const Route& route) {
+  const auto refusal = try_refusal(head, route, loop->shared->options.keys);
   if (refusal) {
     Response response = error_response(*refusal);
     const bool again = co_await send_own(head, std::move(response), head.framing.empty());
@@ -597,26 +611,48 @@ net::awaitable<bool> Session::send_answer(const RequestHead& head, std::shared_p
   const bool chunked = answer->streaming && !head.http_1_0;
   keep_alive = keep_alive && head.keep_alive && !loop->draining && (chunked || !answer->streaming);
   std::uint64_t body_bytes = answer->head.body.size();
-  for (const auto& part : answer->parts) body_bytes += part.size();
+  for (const BodyPart& part : answer->parts) body_bytes += part.size();
   BodyKind kind = BodyKind::kLength;
   if (answer->streaming) kind = chunked ? BodyKind::kChunked : BodyKind::kUntilClose;
 
   const std::string text = response_head_text(answer->head, kind, body_bytes, keep_alive);
-  Outgoing outgoing;
-  outgoing.add(text);
-  if (!no_body && !answer->streaming) {
-    outgoing.add(answer->head.body);
-    for (const auto& part : answer->parts) outgoing.add(part);
-  }
-  const error_code failed = co_await write_all(stream_, outgoing, nullptr);
+  if (no_body) answer->head.body.clear(), answer->parts.clear();
+  const error_code failed = co_await send_parts(text, answer);
   bool sent = !failed && !answer->over;
   if (sent && answer->streaming && !no_body) sent = co_await send_pieces(answer, chunked);
   if (!sent) close();
   if (sent) answer->over = true;
+  answer->parts.clear();
   answer->keep_alive = nullptr;
   answer->closed = nullptr;
   co_await stop_watching();
   co_return sent&& keep_alive;
+}
+
+// Sends the head, the body that lies beside it, and the parts.
+net::awaitable<error_code> Session::send_parts(const std::string& head_text,
+                                               std::shared_ptr<Answer> answer) {
+  Outgoing outgoing;
+  outgoing.add(head_text);
+  outgoing.add(answer->head.body);
+  std::vector<std::byte> piece;  // of a file
+  for (const BodyPart& part : answer->parts) {
+    if (!part.file) outgoing.add(part.bytes);
+    for (std::uint64_t done = 0; part.file && done < part.size_bytes; done += piece.size()) {
+      // What is still to be sent may lie in `piece`.
+      error_code failed = co_await write_all(stream_, outgoing, nullptr);
+      piece.resize(std::min<std::uint64_t>(part.size_bytes - done, kMaxTransferBytes));
+      const auto read = part.file->blocking_read_at(part.offset_bytes + done, piece);
+      if (!read) {
+        log_error("http: an answer is cut short: {}", read.error().message());
+        failed = net::error::eof;
+      }
+      if (failed || answer->over) co_return failed;
+      outgoing.add(piece);
+    }
+  }
+  const error_code failed = co_await write_all(stream_, outgoing, nullptr);
+  co_return failed;
 }
 
 net::awaitable<bool> Session::send_pieces(std::shared_ptr<Answer> answer, bool chunked) {

@@ -25,9 +25,10 @@ class Exchange {
 
   // Answers whole, with a Content-Length. Call once, and neither begin_stream().
   virtual void respond(Response response) = 0;
-  // Answers with `head` and a body that is `parts` one after the other, sent from where they lie.
-  // `keep_alive` is held until the last byte is out.
-  virtual void respond_from(Response head, std::vector<std::span<const std::byte>> parts,
+  // Answers with `head` and a body that is head.body and then `parts` one after the other, sent
+  // from where they lie. `keep_alive` is held until the last byte is out. A file that turns out
+  // shorter than its part ends the connection, and the log says so.
+  virtual void respond_from(Response head, std::vector<BodyPart> parts,
                             std::shared_ptr<const void> keep_alive) = 0;
 
   // Answers piece by piece (chunked). A client that falls more than kMaxQueuedBytes behind is cut
@@ -51,6 +52,16 @@ using Handler = std::function<void(const Request&, std::shared_ptr<Exchange>)>;
 using BulkHandler =
     std::function<Result<std::unique_ptr<BodySink>>(const Request&, std::shared_ptr<Exchange>)>;
 
+// Which key a request needs, as `Authorization: Bearer KEY` (RFC 6750). The admin key opens what
+// the read key opens.
+enum class Access { kOpen, kRead, kAdmin };
+
+// A class whose key is empty is open.
+struct ServerKeys {
+  std::string admin_key;
+  std::string read_key;
+};
+
 // One row of the route table. Handlers run on I/O threads and must not block.
 struct Route {
   std::string method;   // GET rows also answer HEAD
@@ -58,7 +69,8 @@ struct Route {
   Handler handler;      // exactly one of the two is set
   BulkHandler bulk_handler;
   std::uint64_t body_limit_bytes =
-      32u << 20;  // of a buffered body: 413 before it is read. 64 for control
+      32u << 20;                  // of a buffered body: 413 before it is read. 64 for control
+  Access access = Access::kOpen;  // 401 before the body is read
 };
 
 struct ServerOptions {
@@ -69,6 +81,7 @@ struct ServerOptions {
   std::chrono::seconds header_timeout{
       30};  // from the first byte of a request to the end of its head
   std::chrono::seconds idle_timeout{300};  // keep-alive, and between two reads of a body
+  ServerKeys keys;
 };
 
 // Listens from create() to stop() or destruction. Thread-safe.

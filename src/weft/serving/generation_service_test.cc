@@ -28,8 +28,11 @@ class ScriptedEngine : public Engine {
   void pause(PauseMode, bool, std::function<void()> done) override { done(); }
   void resume() override {}
   bool is_paused() const override { return false; }
-  void swap_weights(std::shared_ptr<const WeightSet>, VersionName,
+  void swap_weights(std::shared_ptr<const WeightSet>, WeightChange,
                     std::function<void(SwapReport)>) override {}
+  void patch_weights(std::function<Result<void>()>, WeightChange,
+                     std::function<void(Result<SwapReport>)>) override {}
+  void evict_retired() override {}
   void rename_version(VersionName) override {}
   std::shared_ptr<const VersionName> version() const override { return version_; }
   EngineStats stats() const override { return {}; }
@@ -64,7 +67,7 @@ class KeptExchange : public http::Exchange {
     status = response.status;
     body = std::move(response.body);
   }
-  void respond_from(http::Response, std::vector<std::span<const std::byte>>,
+  void respond_from(http::Response, std::vector<http::BodyPart>,
                     std::shared_ptr<const void>) override {}
   void begin_stream(http::Response head) override { status = head.status; }
   void write(std::string piece) override { body += piece; }
