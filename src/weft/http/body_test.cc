@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "weft/http/http_fixture.h"
+#include "weft/http/fixture_test.h"
 #include "weft/testing/temporary_dir.h"
 
 namespace weft::http {

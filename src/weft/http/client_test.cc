@@ -1,5 +1,5 @@
 // The client against servers that misbehave.
-#include "weft/http/http_fixture.h"
+#include "weft/http/fixture_test.h"
 
 namespace weft::http {
 namespace {

@@ -3,7 +3,7 @@
 #include <atomic>
 #include <mutex>
 
-#include "weft/http/http_fixture.h"
+#include "weft/http/fixture_test.h"
 
 namespace weft::http {
 namespace {
