@@ -80,6 +80,13 @@ std::string canonical_name(std::string_view name) {
   return result == name ? result : canonical_name(result);
 }
 
+bool is_plain_file_name(std::string_view name) {
+  constexpr std::size_t kMaxNameBytes = 255;  // Source: NAME_MAX of Linux
+  const bool has_bad_char = std::ranges::any_of(
+      name, [](char c) { return c == '/' || c == '\\' || (c >= 0 && c < ' ') || c == 0x7f; });
+  return !name.empty() && name.size() <= kMaxNameBytes && name.front() != '.' && !has_bad_char;
+}
+
 Result<UploadPlan> plan_upload(const WeightLayout& layout, std::span<const TensorSpec> offered,
                                bool tied) {
   UploadPlan plan;

@@ -2,6 +2,7 @@
 // What an upload announces: tensor names, dtypes and shapes, held against the model that is served.
 // Pure.
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -21,6 +22,11 @@ inline constexpr std::string_view kEmbeddingName = "model.embed_tokens.weight";
 // the front, `_orig_mod.` (torch.compile), `_fsdp_wrapped_module.` (FSDP) and
 // `_checkpoint_wrapped_module.` (activation checkpointing) from anywhere.
 std::string canonical_name(std::string_view name);
+
+// May a version have a file of this name? No slash, no dot in front, no control character.
+bool is_plain_file_name(std::string_view name);
+// Of all files of a version together.
+inline constexpr std::uint64_t kMaxFilesBytes = 64ull << 20;
 
 struct PlannedTensor {
   TensorSpec spec;  // as it is sent, under its canonical name

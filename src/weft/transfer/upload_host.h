@@ -2,6 +2,7 @@
 // UploadHost: what the push routes need of whoever takes uploads in. The receiver of an engine is
 // one (one upload at a time, into its second set), the store is another (many, onto disk).
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -129,6 +130,11 @@ class UploadHost {
     std::optional<VersionName> serving;  // none on a store
   };
   virtual Status status() = 0;
+
+  // A call was answered with this error: for the metrics.
+  virtual void refused(const Error& error) { static_cast<void>(error); }
+  // Runs what takes milliseconds; a host that has a thread for it does so there.
+  virtual void post(std::function<void()> job) { job(); }
 };
 
 }  // namespace weft

@@ -11,16 +11,15 @@ namespace {
 
 // Read and hashed in one go, so that the hash finds the bytes in the cache.
 constexpr std::uint64_t kPieceBytes = 1 << 20;
+constexpr std::uint64_t kBounceBytes = 256 << 10;
 
 }  // namespace
 
 BlockFill::BlockFill(const PlannedTensor& tensor, std::uint64_t size_bytes, std::uint64_t block,
-                     Mode mode, std::span<std::byte> memory, DType stored,
-                     std::span<std::byte> bounce)
+                     Mode mode, std::span<std::byte> memory, DType stored)
     : mode_(mode),
       from_(tensor.spec.dtype),
       to_(stored),
-      bounce_(bounce),
       left_bytes_(block_length(size_bytes, block)),
       hasher_(size_bytes, block) {
   if (mode == Mode::kStore) {
@@ -32,7 +31,8 @@ BlockFill::BlockFill(const PlannedTensor& tensor, std::uint64_t size_bytes, std:
 std::span<std::byte> BlockFill::buffer() {
   const auto wanted = static_cast<std::size_t>(std::min(left_bytes_, kPieceBytes));
   if (is_direct()) return memory_.first(wanted);
-  const auto free = bounce_.subspan(carried_bytes_);
+  if (bounce_.empty()) bounce_.resize(kBounceBytes);
+  const auto free = std::span(bounce_).subspan(carried_bytes_);
   return free.first(std::min(wanted, free.size()));
 }
 
@@ -50,7 +50,7 @@ void BlockFill::filled(std::size_t size_bytes) {
 
 void BlockFill::convert_carried() {
   const std::size_t elems = carried_bytes_ / dtype_size_bytes(from_);
-  const auto from = bounce_.first(elems * dtype_size_bytes(from_));
+  const auto from = std::span(bounce_).first(elems * dtype_size_bytes(from_));
   const auto to = memory_.first(elems * dtype_size_bytes(to_));
   kernels::convert(from, from_, to, to_);
   memory_ = memory_.subspan(to.size());

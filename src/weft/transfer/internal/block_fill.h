@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "weft/digest/digest.h"
 #include "weft/protocol/skeleton.h"
@@ -19,10 +20,10 @@ class BlockFill {
     kHash,     // nowhere: only their digest counts (a tied lm_head.weight)
     kDiscard,  // nowhere, and not hashed: the block is there or another writer's
   };
-  // `memory` is the tensor's in the staging set, of dtype `stored` (kStore only). `bounce` takes
-  // what cannot go straight there, at least 16 bytes. Both must outlive this.
+  // `memory` is the tensor's in the staging set, of dtype `stored` (kStore only); must outlive
+  // this.
   BlockFill(const PlannedTensor& tensor, std::uint64_t size_bytes, std::uint64_t block, Mode mode,
-            std::span<std::byte> memory, DType stored, std::span<std::byte> bounce);
+            std::span<std::byte> memory, DType stored);
 
   // Where the next bytes go; empty when all are there.
   std::span<std::byte> buffer();
@@ -38,8 +39,8 @@ class BlockFill {
 
   Mode mode_;
   DType from_, to_;
-  std::span<std::byte> memory_;  // what is left of the block's place
-  std::span<std::byte> bounce_;
+  std::span<std::byte> memory_;    // what is left of the block's place
+  std::vector<std::byte> bounce_;  // takes what cannot go straight to its place
   std::size_t carried_bytes_ = 0;  // of an element that came in part, at the front of bounce_
   std::uint64_t left_bytes_;
   BlockHasher hasher_;

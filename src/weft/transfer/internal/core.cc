@@ -118,22 +118,48 @@ std::shared_ptr<const Content> blocking_hash_content(const WeightSet& set, bool 
   return make_content(std::move(manifest), converted, std::move(blocks));
 }
 
-BlockWriter::BlockWriter(std::shared_ptr<Core> core, std::shared_ptr<Upload> upload,
-                         std::uint64_t tensor, std::uint64_t block, BlockLedger::Claim found,
-                         std::span<std::byte> bounce)
-    : core_(std::move(core)),
-      upload_(std::move(upload)),
-      tensor_(tensor),
-      block_(block),
-      found_(found),
-      fill_(core_->make_fill(*upload_, tensor, block, found, bounce)) {}
+// Writes one block into the staging set as it comes.
+class SetWriter final : public BlockWriter {
+ public:
+  SetWriter(std::shared_ptr<Core> core, std::shared_ptr<Upload> upload, std::uint64_t tensor,
+            std::uint64_t block, BlockLedger::Claim found)
+      : core_(std::move(core)),
+        upload_(std::move(upload)),
+        tensor_(tensor),
+        block_(block),
+        found_(found),
+        fill_(core_->make_fill(*upload_, tensor, block, found)) {}
+  SetWriter(const SetWriter&) = delete;
+  SetWriter& operator=(const SetWriter&) = delete;
+  ~SetWriter() override {
+    if (settled_ || found_ != BlockLedger::Claim::kYours) return;
+    static_cast<void>(core_->settle(*upload_, tensor_, block_, nullptr));
+  }
 
-BlockWriter::~BlockWriter() {
-  if (settled_ || found_ != BlockLedger::Claim::kYours) return;
-  static_cast<void>(core_->settle(*upload_, tensor_, block_, nullptr));
-}
+  std::span<std::byte> buffer() override { return fill_.buffer(); }
+  Result<void> filled(std::size_t size_bytes) override {
+    return fill_.filled(size_bytes), Result<void>();
+  }
+  std::uint64_t left_bytes() const override { return fill_.left_bytes(); }
+  BlockLedger::Claim found() const override { return found_; }
+  Result<void> settle(const std::optional<Digest>& expected) override;
+  // Takes it as verified though its bytes did not come through filled(): they were copied from a
+  // verified block.
+  Result<void> settle_copied(const Digest& digest) {
+    settled_ = true;
+    return core_->settle(*upload_, tensor_, block_, &digest);
+  }
 
-Result<void> BlockWriter::settle(const std::optional<Digest>& expected) {
+ private:
+  std::shared_ptr<Core> core_;
+  std::shared_ptr<Upload> upload_;
+  std::uint64_t tensor_, block_;
+  BlockLedger::Claim found_;
+  bool settled_ = false;
+  BlockFill fill_;
+};
+
+Result<void> SetWriter::settle(const std::optional<Digest>& expected) {
   if (found_ != BlockLedger::Claim::kYours) return {};
   const Digest digest = fill_.digest();
   const auto& announced = upload_->announced[tensor_];
@@ -146,11 +172,6 @@ Result<void> BlockWriter::settle(const std::optional<Digest>& expected) {
                              digest_text(*wanted)));
   }
   return settle_copied(digest);
-}
-
-Result<void> BlockWriter::settle_copied(const Digest& digest) {
-  settled_ = true;
-  return core_->settle(*upload_, tensor_, block_, &digest);
 }
 
 Core::Core(std::shared_ptr<WeightSet> serving, std::shared_ptr<WeightSet> staging,
@@ -203,15 +224,25 @@ Result<Epoch> Core::open_body(const std::string& owner) {
   }());
 }
 
-Result<std::shared_ptr<Upload>> Core::plan_body(Epoch epoch, std::span<const TensorSpec> tensors) {
+Result<void> Core::plan_body(Epoch epoch, std::vector<TensorSpec> tensors) {
   WEFT_TRY(UploadPlan plan, plan_upload(*layout_, tensors, options_.tied_embeddings));
   const std::lock_guard lock(mutex_);
   WEFT_TRY_VOID(machine_.touch(epoch, now()));
   WEFT_TRY(upload_, make_upload(epoch, std::move(plan), {}, staging_));
-  return upload_;
+  return {};
 }
 
-Result<UploadProgress> Core::blocking_open_upload(const std::string& owner, UploadRequest request) {
+void Core::open_upload(const std::string& owner, UploadOffer offer, Done<UploadProgress> done) {
+  // Blocks that are here are copied: not for an I/O thread.
+  post([self = shared_from_this(), owner, offer = std::move(offer), done = std::move(done)] {
+    done(self->blocking_open_upload(owner, offer));
+  });
+}
+
+Result<UploadProgress> Core::blocking_open_upload(const std::string& owner, UploadOffer request) {
+  if (!request.files.empty() || request.base) {
+    return Error(ErrorCode::kUnsupported, "files and bases are not taken here");
+  }
   WEFT_TRY(UploadPlan plan, plan_upload(*layout_, request.tensors, options_.tied_embeddings));
   // Its faults, too, are found before anything changes.
   WEFT_TRY(std::shared_ptr<Upload> upload, make_upload(0, plan, request.blocks, nullptr));
@@ -246,7 +277,7 @@ void Core::copy_served_blocks(const std::shared_ptr<Upload>& upload) {
     const auto& have = served_content->blocks[*tensor.target];
     for (std::size_t block = 0; block < upload->announced[i].size(); ++block) {
       if (have[block] != upload->announced[i][block]) continue;
-      auto writer = claim(upload, i, block, {});
+      auto writer = claim_of(upload, i, block);
       if (!writer) return;
       if ((*writer)->found() != BlockLedger::Claim::kYours) continue;
       const auto from = block_of(std::as_const(*serving_).tensor(*tensor.target), block);
@@ -263,15 +294,35 @@ Result<UploadProgress> Core::progress(const std::string& owner, Epoch epoch) {
   return progress_of(*upload);
 }
 
-Result<std::shared_ptr<Upload>> Core::upload(const std::string& owner, Epoch epoch) {
+Result<void> Core::check(const std::string& owner, Epoch epoch) {
   const std::lock_guard lock(mutex_);
-  WEFT_TRY_VOID(machine_.check(owner, epoch, now()));
-  return upload_of(epoch);
+  return machine_.check(owner, epoch, now());
 }
 
-Result<std::unique_ptr<BlockWriter>> Core::claim(const std::shared_ptr<Upload>& upload,
-                                                 std::uint64_t tensor, std::uint64_t block,
-                                                 std::span<std::byte> bounce) {
+Result<std::unique_ptr<BlockWriter>> Core::claim(Epoch epoch, std::uint64_t entry,
+                                                 std::uint64_t block, Encoding encoding,
+                                                 std::uint64_t payload_bytes) {
+  if (encoding != Encoding::kIdentity) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("encoding {} is not taken here", encoding_name(encoding)));
+  }
+  const auto upload = [&] {
+    const std::lock_guard lock(mutex_);
+    return upload_of(epoch);
+  }();
+  if (!upload) return upload.error();
+  WEFT_TRY(std::unique_ptr<BlockWriter> writer, claim_of(*upload, entry, block));
+  if (writer->left_bytes() != payload_bytes) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("{}, block {}: the frame says {} bytes, the block has {}",
+                             (*upload)->plan.tensors[entry].spec.name, block, payload_bytes,
+                             writer->left_bytes()));
+  }
+  return writer;
+}
+
+Result<std::unique_ptr<SetWriter>> Core::claim_of(const std::shared_ptr<Upload>& upload,
+                                                  std::uint64_t tensor, std::uint64_t block) {
   BlockLedger::Claim found;
   {
     const std::lock_guard lock(mutex_);
@@ -282,24 +333,20 @@ Result<std::unique_ptr<BlockWriter>> Core::claim(const std::shared_ptr<Upload>& 
       WEFT_TRY_VOID(machine_.begin_write(upload->epoch, now()));
   }
   if (found == BlockLedger::Claim::kNone) return outside_grid(*upload, tensor, block);
-  return std::make_unique<BlockWriter>(shared_from_this(), upload, tensor, block, found, bounce);
+  return std::make_unique<SetWriter>(shared_from_this(), upload, tensor, block, found);
 }
 
 BlockFill Core::make_fill(const Upload& upload, std::uint64_t tensor, std::uint64_t block,
-                          BlockLedger::Claim found, std::span<std::byte> bounce) const {
+                          BlockLedger::Claim found) const {
   const PlannedTensor& planned = upload.plan.tensors[tensor];
   const std::uint64_t size_bytes = upload.sizes_bytes[tensor];
-  if (found != BlockLedger::Claim::kYours) {
-    return BlockFill(planned, size_bytes, block, BlockFill::Mode::kDiscard, {}, planned.spec.dtype,
-                     bounce);
+  using Mode = BlockFill::Mode;
+  if (found != BlockLedger::Claim::kYours || !planned.target) {
+    const Mode mode = found == BlockLedger::Claim::kYours ? Mode::kHash : Mode::kDiscard;
+    return BlockFill(planned, size_bytes, block, mode, {}, planned.spec.dtype);
   }
-  if (!planned.target) {
-    return BlockFill(planned, size_bytes, block, BlockFill::Mode::kHash, {}, planned.spec.dtype,
-                     bounce);
-  }
-  return BlockFill(planned, size_bytes, block, BlockFill::Mode::kStore,
-                   upload.set->tensor(*planned.target), layout_->tensors()[*planned.target].dtype,
-                   bounce);
+  return BlockFill(planned, size_bytes, block, Mode::kStore, upload.set->tensor(*planned.target),
+                   layout_->tensors()[*planned.target].dtype);
 }
 
 Result<void> Core::touch(Epoch epoch) {
@@ -318,15 +365,16 @@ void Core::fail(Epoch epoch, const Error& error) {
   machine_.fail(epoch, error.message());
 }
 
-void Core::seal(const std::string& owner, Epoch epoch,
-                std::function<void(Result<std::shared_ptr<const Content>>)> done) {
+void Core::seal(const std::string& owner, Epoch epoch, Done<SealedVersion> done) {
   post([self = shared_from_this(), owner, epoch, done = std::move(done)] {
     {
       const std::lock_guard lock(self->mutex_);
       auto checked = self->machine_.check(owner, epoch, now());
       if (!checked) return done(std::move(checked).error());
     }
-    done(self->blocking_seal(epoch));
+    const auto content = self->blocking_seal(epoch);
+    if (!content) return done(content.error());
+    done(SealedVersion{(*content)->id, (*content)->converted});
   });
 }
 
@@ -354,17 +402,18 @@ Result<std::shared_ptr<const Content>> Core::blocking_seal(Epoch epoch) {
   return content;
 }
 
-void Core::commit_upload(const std::string& owner, Epoch epoch, std::optional<std::string> label,
-                         CommitDone done) {
-  run_finish(owner, epoch, std::move(label), std::move(done));
+void Core::commit(const std::string& owner, Epoch epoch, CommitRequest request,
+                  Done<CommitReport> done) {
+  run_finish(owner, epoch, std::move(request.label), std::move(done));
 }
 
-void Core::finish(const std::string& owner, std::optional<std::string> label, CommitDone done) {
+void Core::finish(const std::string& owner, std::optional<std::string> label,
+                  Done<CommitReport> done) {
   run_finish(owner, std::nullopt, std::move(label), std::move(done));
 }
 
 void Core::run_finish(const std::string& owner, std::optional<Epoch> epoch,
-                      std::optional<std::string> label, CommitDone done) {
+                      std::optional<std::string> label, Done<CommitReport> done) {
   if (label && label->size() > kMaxLabelBytes) return done(label_too_long(*label));
   std::unique_lock lock(mutex_);
   const auto step = [&]() -> Result<UpdateMachine::FinishStep> {
@@ -381,7 +430,7 @@ void Core::run_finish(const std::string& owner, std::optional<Epoch> epoch,
       return;
     case UpdateMachine::FinishStep::kCommit:
       committing_.push_back(std::move(done));
-      return commit(std::move(lock), label);
+      return take_over(std::move(lock), label);
     case UpdateMachine::FinishStep::kRepeat:
       break;
     case UpdateMachine::FinishStep::kRename:
@@ -394,7 +443,7 @@ void Core::run_finish(const std::string& owner, std::optional<Epoch> epoch,
   done(report);
 }
 
-void Core::commit(std::unique_lock<std::mutex> lock, const std::optional<std::string>& label) {
+void Core::take_over(std::unique_lock<std::mutex> lock, const std::optional<std::string>& label) {
   const auto upload = upload_;
   lock.unlock();  // the target may call back at once
   VersionName version{upload->content->id, label.value_or(target_.current().label),
@@ -406,7 +455,7 @@ void Core::commit(std::unique_lock<std::mutex> lock, const std::optional<std::st
 }
 
 void Core::on_committed(const VersionName& version, const WeightTarget::Committed& committed) {
-  std::vector<CommitDone> waiting;
+  std::vector<Done<CommitReport>> waiting;
   CommitReport report{version, 0, 0, committed.stall_us};
   {
     const std::lock_guard lock(mutex_);
@@ -420,7 +469,7 @@ void Core::on_committed(const VersionName& version, const WeightTarget::Committe
   }
   log_info("weights: {} `{}` took over: {} tensors, {} bytes, stall {} us", version.id,
            version.label, report.tensors, report.bytes, report.stall_us);
-  for (const CommitDone& done : waiting) done(report);
+  for (const Done<CommitReport>& done : waiting) done(report);
 }
 
 Result<void> Core::start(const std::string& owner) {
@@ -428,7 +477,7 @@ Result<void> Core::start(const std::string& owner) {
   return machine_.start(owner, now());
 }
 
-void Core::update(const std::string& owner, std::optional<std::string> path, Done done) {
+void Core::update(const std::string& owner, std::optional<std::string> path, Done<void> done) {
   if (path) return update_from(owner, *path, std::move(done));
   Epoch epoch = 0;
   const auto step = [&] {
@@ -449,7 +498,7 @@ void Core::refuse(const std::string& owner, const Error& error) {
   if (epoch) machine_.fail(*epoch, error.message());
 }
 
-void Core::update_from(const std::string& owner, const std::string& path, Done done) {
+void Core::update_from(const std::string& owner, const std::string& path, Done<void> done) {
   const auto epoch = begun([&]() -> Result<Epoch> {
     const std::lock_guard lock(mutex_);
     if (path_job_ && path_job_->owner == owner && path_job_->path == path) {
@@ -467,14 +516,14 @@ void Core::update_from(const std::string& owner, const std::string& path, Done d
   post([self = shared_from_this(), epoch = *epoch, path] {
     auto staged = self->blocking_stage_path(epoch, path);
     if (!staged) self->fail(epoch, staged.error());
-    std::vector<Done> waiting;
+    std::vector<Done<void>> waiting;
     {
       const std::lock_guard lock(self->mutex_);
       self->machine_.release(epoch, now());
       waiting = std::move(self->path_job_->waiting);
       self->path_job_.reset();
     }
-    for (const Done& waiter : waiting) waiter(staged);
+    for (const Done<void>& waiter : waiting) waiter(staged);
   });
 }
 
@@ -484,9 +533,13 @@ Result<void> Core::blocking_stage_path(Epoch epoch, const std::filesystem::path&
   for (const auto& entry : files.tensors()) specs.push_back(entry.spec);
   auto planned = plan_body(epoch, specs);
   if (!planned) return std::move(planned).error().with_context(path.string());
+  WEFT_TRY(const auto upload, [&] {
+    const std::lock_guard lock(mutex_);
+    return upload_of(epoch);
+  }());
   std::vector<std::byte> scratch;
   for (std::size_t i = 0; i < specs.size(); ++i) {
-    WEFT_TRY_VOID(blocking_stage_tensor(**planned, i, scratch, [&](std::span<std::byte> out) {
+    WEFT_TRY_VOID(blocking_stage_tensor(*upload, i, scratch, [&](std::span<std::byte> out) {
       return files.blocking_read(files.tensors()[i], out);
     }));
   }
@@ -566,11 +619,11 @@ void Core::checksums(std::function<void(std::vector<std::pair<std::string, std::
   });
 }
 
-Status Core::status() {
+UploadHost::Status Core::status() {
   const std::lock_guard lock(mutex_);
   const Instant at = now();
   const UpdateState state = machine_.state(at);
-  return {state, machine_.owner(), machine_.epoch(), machine_.lease_left(at)};
+  return {state, machine_.owner(), machine_.epoch(), machine_.lease_left(at), target_.current()};
 }
 
 std::shared_ptr<const Content> Core::served() {
@@ -597,8 +650,13 @@ Result<std::shared_ptr<Upload>> Core::upload_of(Epoch epoch) const {
 }
 
 UploadProgress Core::progress_of(const Upload& upload) {
-  return {upload.epoch, machine_.state(now()), upload.ledger.missing(), upload.ledger.total_bytes(),
-          upload.ledger.verified_bytes()};
+  return {upload.epoch,
+          machine_.state(now()),
+          upload.ledger.missing(),
+          upload.ledger.total_bytes(),
+          upload.ledger.verified_bytes(),
+          {Encoding::kIdentity},
+          false};
 }
 
 Result<void> Core::staging_is_free() const {

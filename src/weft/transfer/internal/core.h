@@ -21,6 +21,7 @@
 #include "weft/protocol/update_machine.h"
 #include "weft/transfer/internal/block_fill.h"
 #include "weft/transfer/receiver.h"
+#include "weft/transfer/upload_host.h"
 
 namespace weft::internal {
 
@@ -53,133 +54,66 @@ struct Upload {
   std::shared_ptr<const Content> content;  // once sealed
 };
 
-// What an upload is opened with.
-struct UploadRequest {
-  std::vector<TensorSpec> tensors;
-  std::vector<std::vector<Digest>> blocks;  // [tensors]; a list is empty or complete
-  bool replace = false;
-  Digest skeleton;  // of all of the above but `replace`
-};
-
-struct UploadProgress {
-  Epoch epoch = 0;
-  UpdateState state = UpdateState::kIdle;
-  std::vector<BlockLedger::Run> missing;
-  std::uint64_t total_bytes = 0;
-  std::uint64_t verified_bytes = 0;
-};
-
-struct CommitReport {
-  VersionName version;
-  std::uint64_t tensors = 0;
-  std::uint64_t bytes = 0;
-  std::uint64_t stall_us = 0;
-};
-
-struct Status {
-  UpdateState state = UpdateState::kIdle;
-  std::string owner;
-  Epoch epoch = 0;
-  std::chrono::milliseconds lease_left{0};
-};
-
-class Core;
-
-// One writer's hold on one block; without settle() the block is open again at the end. One thread.
-class BlockWriter {
+class Core final : public UploadHost, public std::enable_shared_from_this<Core> {
  public:
-  BlockWriter(std::shared_ptr<Core> core, std::shared_ptr<Upload> upload, std::uint64_t tensor,
-              std::uint64_t block, BlockLedger::Claim found, std::span<std::byte> bounce);
-  BlockWriter(const BlockWriter&) = delete;
-  BlockWriter& operator=(const BlockWriter&) = delete;
-  ~BlockWriter();
-
-  BlockFill& fill() { return fill_; }
-  // kYours, or what the block was instead: then its bytes are read and dropped.
-  BlockLedger::Claim found() const { return found_; }
-  // Takes the block as verified. Requires: all bytes are there. Errors: kConflict when the upload
-  // is over, kCorrupt, naming the block, when its digest is not `expected` or not the announced
-  // one.
-  Result<void> settle(const std::optional<Digest>& expected);
-  // Takes it as verified though its bytes did not come through fill(): they were copied from a
-  // verified block.
-  Result<void> settle_copied(const Digest& digest);
-
- private:
-  std::shared_ptr<Core> core_;
-  std::shared_ptr<Upload> upload_;
-  std::uint64_t tensor_, block_;
-  BlockLedger::Claim found_;
-  bool settled_ = false;
-  BlockFill fill_;
-};
-
-class Core : public std::enable_shared_from_this<Core> {
- public:
-  using Done = std::function<void(Result<void>)>;
-  using CommitDone = std::function<void(Result<CommitReport>)>;
-
   Core(std::shared_ptr<WeightSet> serving, std::shared_ptr<WeightSet> staging,
        std::shared_ptr<const Content> served, WeightTarget& target, ReceiverOptions options);
   // Refuses every call from now on and stops the thread.
   void blocking_shutdown();
 
-  // A body that is a whole file: open, then plan when its header is read.
-  Result<Epoch> open_body(const std::string& owner);
-  Result<std::shared_ptr<Upload>> plan_body(Epoch epoch, std::span<const TensorSpec> tensors);
-  // Remembers how to end a connection that brings bytes, until the returned guard is dropped. A
-  // staging that is refused because connections of the one before are still open ends them: they
-  // are fenced, and some may never end by themselves.
-  std::shared_ptr<void> add_connection(std::function<void()> close);
-  // An upload of blocks. On the blocking thread.
-  Result<UploadProgress> blocking_open_upload(const std::string& owner, UploadRequest request);
-  Result<UploadProgress> progress(const std::string& owner, Epoch epoch);
-  Result<std::shared_ptr<Upload>> upload(const std::string& owner, Epoch epoch);
-  // Claims a block for one writer. Errors: kInvalidArgument for one outside the grid, kConflict,
-  // kOverloaded.
-  Result<std::unique_ptr<BlockWriter>> claim(const std::shared_ptr<Upload>& upload,
-                                             std::uint64_t tensor, std::uint64_t block,
-                                             std::span<std::byte> bounce);
-  Result<void> touch(Epoch epoch);
-  Result<void> abort(const std::string& owner, Epoch epoch);
-  void fail(Epoch epoch, const Error& error);
-  void seal(const std::string& owner, Epoch epoch,
-            std::function<void(Result<std::shared_ptr<const Content>>)> done);
+  void open_upload(const std::string& owner, UploadOffer offer, Done<UploadProgress> done) override;
+  Result<Epoch> open_body(const std::string& owner) override;
+  Result<void> plan_body(Epoch epoch, std::vector<TensorSpec> tensors) override;
+  Result<UploadProgress> progress(const std::string& owner, Epoch epoch) override;
+  Result<void> check(const std::string& owner, Epoch epoch) override;
+  Result<std::unique_ptr<BlockWriter>> claim(Epoch epoch, std::uint64_t entry, std::uint64_t block,
+                                             Encoding encoding,
+                                             std::uint64_t payload_bytes) override;
+  Result<void> touch(Epoch epoch) override;
+  void fail(Epoch epoch, const Error& error) override;
+  Result<void> abort(const std::string& owner, Epoch epoch) override;
+  void seal(const std::string& owner, Epoch epoch, Done<SealedVersion> done) override;
   // As finish(), if `epoch` is what it would commit, or what it did.
-  void commit_upload(const std::string& owner, Epoch epoch, std::optional<std::string> label,
-                     CommitDone done);
+  void commit(const std::string& owner, Epoch epoch, CommitRequest request,
+              Done<CommitReport> done) override;
+  // A staging that is refused because connections of the one before are still open ends them: they
+  // are fenced, and some may never end by themselves.
+  std::shared_ptr<void> add_connection(std::function<void()> close) override;
+  Status status() override;
+  void post(std::function<void()> job) override { blocking_.post(std::move(job)); }
 
   Result<void> start(const std::string& owner);
-  void update(const std::string& owner, std::optional<std::string> path, Done done);
+  void update(const std::string& owner, std::optional<std::string> path, Done<void> done);
   void refuse(const std::string& owner, const Error& error);
-  void finish(const std::string& owner, std::optional<std::string> label, CommitDone done);
+  void finish(const std::string& owner, std::optional<std::string> label, Done<CommitReport> done);
   Result<void> set_label(const std::string& label);
   void checksums(std::function<void(std::vector<std::pair<std::string, std::string>>)> done);
 
-  Status status();
   std::shared_ptr<const Content> served();
   VersionName current() const { return target_.current(); }
-  void post(std::function<void()> job) { blocking_.post(std::move(job)); }
 
  private:
-  friend class BlockWriter;
+  friend class SetWriter;
 
   struct PathJob {
     std::string owner, path;
-    std::vector<Done> waiting;
+    std::vector<Done<void>> waiting;
   };
 
+  Result<UploadProgress> blocking_open_upload(const std::string& owner, UploadOffer offer);
+  Result<std::unique_ptr<class SetWriter>> claim_of(const std::shared_ptr<Upload>& upload,
+                                                    std::uint64_t entry, std::uint64_t block);
   BlockFill make_fill(const Upload& upload, std::uint64_t tensor, std::uint64_t block,
-                      BlockLedger::Claim found, std::span<std::byte> bounce) const;
+                      BlockLedger::Claim found) const;
   // Passes on how a staging began; ends what kept it from beginning.
   template <typename T>
   Result<T> begun(Result<T> result);
   void run_finish(const std::string& owner, std::optional<Epoch> epoch,
-                  std::optional<std::string> label, CommitDone done);
-  void commit(std::unique_lock<std::mutex> lock, const std::optional<std::string>& label);
+                  std::optional<std::string> label, Done<CommitReport> done);
+  void take_over(std::unique_lock<std::mutex> lock, const std::optional<std::string>& label);
   void copy_served_blocks(const std::shared_ptr<Upload>& upload);
   Result<std::shared_ptr<const Content>> blocking_seal(Epoch epoch);
-  void update_from(const std::string& owner, const std::string& path, Done done);
+  void update_from(const std::string& owner, const std::string& path, Done<void> done);
   Result<void> blocking_stage_path(Epoch epoch, const std::filesystem::path& path);
   // `read` fills all of what it is given; `scratch` takes what cannot go straight to its place.
   Result<void> blocking_stage_tensor(Upload& upload, std::size_t index,
@@ -204,7 +138,7 @@ class Core : public std::enable_shared_from_this<Core> {
   const WeightSet* being_read_ = nullptr;  // by checksums
   std::shared_ptr<const Content> served_;
   std::shared_ptr<Upload> upload_;  // of machine_'s epoch, or of the last one
-  std::vector<CommitDone> committing_;
+  std::vector<Done<CommitReport>> committing_;
   CommitReport last_commit_;
   std::optional<PathJob> path_job_;
   std::map<std::uint64_t, std::function<void()>> connections_;

@@ -1,12 +1,14 @@
 #include "weft/transfer/internal/messages.h"
 
 #include <algorithm>
+#include <functional>
 
 #include <boost/json.hpp>
 #include <fmt/core.h>
 
 #include "weft/format/json.h"
 #include "weft/protocol/block_frame.h"
+#include "weft/protocol/skeleton.h"
 
 namespace weft::internal {
 namespace {
@@ -32,6 +34,23 @@ const json::value* member(const json::object& object, std::string_view name) {
 std::string_view text_of(const json::value& value) {
   const json::string& text = value.get_string();
   return {text.data(), text.size()};
+}
+
+// The text `name`, nothing where it is absent.
+Result<std::optional<std::string>> text_member(const json::object& object, std::string_view name,
+                                               const std::string& field) {
+  const json::value* const value = member(object, name);
+  if (value == nullptr) return std::optional<std::string>();
+  if (!value->is_string()) return bad_field(field, "a string");
+  return std::optional(std::string(text_of(*value)));
+}
+
+// The flag `name`, false where it is absent.
+Result<bool> flag_member(const json::object& object, const char* name) {
+  const json::value* const value = member(object, name);
+  if (value == nullptr) return false;
+  if (!value->is_bool()) return bad_field(fmt::format("body.{}", name), "true or false");
+  return value->get_bool();
 }
 
 Result<Shape> parse_shape(const json::value* value, const std::string& field) {
@@ -66,9 +85,9 @@ Result<TensorSpec> parse_tensor(const json::value& value, const std::string& fie
   return spec;
 }
 
-Result<std::vector<Digest>> parse_digests(const json::value& tensor, const std::string& field) {
+Result<std::vector<Digest>> parse_digests(const json::value& entry, const std::string& field) {
   std::vector<Digest> digests;
-  const json::value* const blocks = member(tensor.get_object(), "blocks");
+  const json::value* const blocks = member(entry.get_object(), "blocks");
   if (blocks == nullptr) return digests;
   if (!blocks->is_array()) return bad_field(field, "an array of digests");
   for (const json::value& value : blocks->get_array()) {
@@ -79,17 +98,53 @@ Result<std::vector<Digest>> parse_digests(const json::value& tensor, const std::
   return digests;
 }
 
+Result<OfferedFile> parse_file(const json::value& value, const std::string& field) {
+  if (!value.is_object()) return bad_field(field, "an object");
+  OfferedFile file;
+  WEFT_TRY(const auto name, text_member(value.get_object(), "name", field + ".name"));
+  file.name = name.value_or("");
+  if (!is_plain_file_name(file.name)) {
+    return bad_field(field + ".name", "a plain file name: no slash, no dot in front");
+  }
+  const json::value* const size = member(value.get_object(), "size");
+  const bool is_size = size != nullptr && size->is_int64() && size->get_int64() >= 0;
+  if (!is_size) return bad_field(field + ".size", "its size in bytes");
+  file.size_bytes = static_cast<std::uint64_t>(size->get_int64());
+  return file;
+}
+
+// Calls `add(value, field)` for each element of the array `name`. Errors: what `add` returns;
+// kInvalidArgument when there is no such array.
+Result<void> for_each_member(
+    const json::object& object, const char* name,
+    const std::function<Result<void>(const json::value&, const std::string&)>& add) {
+  const json::value* const values = member(object, name);
+  const std::string field = fmt::format("body.{}", name);
+  if (values == nullptr || !values->is_array()) return bad_field(field, "an array");
+  for (std::size_t i = 0; i < values->get_array().size(); ++i) {
+    WEFT_TRY_VOID(add(values->get_array()[i], fmt::format("{}.{}", field, i)));
+  }
+  return {};
+}
+
 // Equal for equal skeletons: names cannot hold the separators unnoticed, since their lengths stand
 // in front.
-Digest skeleton_digest(const UploadRequest& request) {
+Digest skeleton_digest(const UploadOffer& offer) {
   Hasher hasher;
   const auto text = [&](std::string_view part) { hasher.update(std::as_bytes(std::span(part))); };
-  for (std::size_t i = 0; i < request.tensors.size(); ++i) {
-    const TensorSpec& spec = request.tensors[i];
-    text(fmt::format("{} {} {} {} {}\n", spec.name.size(), spec.name, dtype_name(spec.dtype),
-                     shape_text(spec.shape), request.blocks[i].size()));
-    for (const Digest& digest : request.blocks[i]) hasher.update(digest.bytes);
+  const auto entry = [&](std::size_t index, const std::string& name, std::string_view form) {
+    text(fmt::format("{} {} {} {}\n", name.size(), name, form, offer.blocks[index].size()));
+    for (const Digest& digest : offer.blocks[index]) hasher.update(digest.bytes);
+  };
+  for (std::size_t i = 0; i < offer.tensors.size(); ++i) {
+    const TensorSpec& spec = offer.tensors[i];
+    entry(i, spec.name, fmt::format("{} {}", dtype_name(spec.dtype), shape_text(spec.shape)));
   }
+  for (std::size_t i = 0; i < offer.files.size(); ++i) {
+    entry(offer.tensors.size() + i, offer.files[i].name,
+          fmt::format("{}", offer.files[i].size_bytes));
+  }
+  text(fmt::format("{} {}", offer.base.value_or(""), offer.partial));
   return hasher.finish();
 }
 
@@ -121,33 +176,49 @@ Result<std::optional<std::string>> label_of_query(const http::Request& request) 
   return std::optional(std::string(*label));
 }
 
-Result<std::optional<std::string>> parse_commit_request(std::string_view body) {
-  if (body.empty()) return std::optional<std::string>();
+Result<CommitRequest> parse_commit_request(std::string_view body) {
+  CommitRequest request;
+  if (body.empty()) return request;
   WEFT_TRY(const json::object object, parse_object(body));
-  const json::value* const label = member(object, "label");
-  if (label == nullptr) return std::optional<std::string>();
-  if (!label->is_string()) return bad_field("body.label", "a string");
-  return std::optional(std::string(text_of(*label)));
+  WEFT_TRY(request.label, text_member(object, "label", "body.label"));
+  WEFT_TRY(request.head, text_member(object, "head", "body.head"));
+  WEFT_TRY(request.if_match, text_member(object, "if_match", "body.if_match"));
+  WEFT_TRY(request.on_update, text_member(object, "on_update", "body.on_update"));
+  WEFT_TRY(const auto parent, text_member(object, "parent", "body.parent"));
+  WEFT_TRY(const auto origin, text_member(object, "origin", "body.origin"));
+  request.parent = parent.value_or("");
+  request.origin = origin.value_or("");
+  return request;
 }
 
-Result<UploadRequest> parse_upload_request(std::string_view body) {
+Result<UploadOffer> parse_upload_request(std::string_view body) {
   WEFT_TRY(const json::object object, parse_object(body));
-  const json::value* const tensors = member(object, "tensors");
-  if (tensors == nullptr || !tensors->is_array()) return bad_field("body.tensors", "an array");
-  UploadRequest request;
-  for (const json::value& tensor : tensors->get_array()) {
-    const std::string field = fmt::format("body.tensors.{}", request.tensors.size());
-    WEFT_TRY(TensorSpec spec, parse_tensor(tensor, field));
-    WEFT_TRY(std::vector<Digest> blocks, parse_digests(tensor, field + ".blocks"));
-    request.tensors.push_back(std::move(spec));
-    request.blocks.push_back(std::move(blocks));
+  UploadOffer offer;
+  const auto add_blocks = [&](const json::value& entry, const std::string& field) -> Result<void> {
+    WEFT_TRY(std::vector<Digest> blocks, parse_digests(entry, field + ".blocks"));
+    offer.blocks.push_back(std::move(blocks));
+    return {};
+  };
+  WEFT_TRY_VOID(for_each_member(
+      object, "tensors", [&](const json::value& value, const std::string& field) -> Result<void> {
+        WEFT_TRY(TensorSpec spec, parse_tensor(value, field));
+        offer.tensors.push_back(std::move(spec));
+        return add_blocks(value, field);
+      }));
+  if (member(object, "files") != nullptr) {
+    WEFT_TRY_VOID(for_each_member(
+        object, "files", [&](const json::value& value, const std::string& field) -> Result<void> {
+          WEFT_TRY(OfferedFile file, parse_file(value, field));
+          offer.files.push_back(std::move(file));
+          return add_blocks(value, field);
+        }));
   }
-  if (const json::value* const replace = member(object, "replace"); replace != nullptr) {
-    if (!replace->is_bool()) return bad_field("body.replace", "true or false");
-    request.replace = replace->get_bool();
-  }
-  request.skeleton = skeleton_digest(request);
-  return request;
+  WEFT_TRY(offer.base, text_member(object, "base", "body.base"));
+  WEFT_TRY(offer.partial, flag_member(object, "partial"));
+  WEFT_TRY(offer.replace, flag_member(object, "replace"));
+  if (offer.partial && !offer.base) return bad_field("body.base", "a version, with `partial`");
+  offer.skeleton = skeleton_digest(offer);
+  return offer;
 }
 
 std::string upload_json(const std::string& upload_id, const UploadProgress& progress) {
@@ -155,17 +226,24 @@ std::string upload_json(const std::string& upload_id, const UploadProgress& prog
   for (const auto& run : progress.missing) {
     missing.push_back(json::array{run.tensor, run.first_block, run.blocks});
   }
+  json::array encodings;
+  for (const Encoding encoding : progress.encodings) {
+    const auto name = encoding_name(encoding);
+    encodings.push_back(json::string(name.data(), name.size()));
+  }
   const auto state = update_state_name(progress.state);
   return json::serialize(json::object{{"upload", upload_id},
                                       {"state", json::string(state.data(), state.size())},
+                                      {"mode", progress.patch_mode ? "patch" : "set"},
+                                      {"encodings", std::move(encodings)},
                                       {"block_bytes", kBlockBytes},
                                       {"total_bytes", progress.total_bytes},
                                       {"verified_bytes", progress.verified_bytes},
                                       {"missing", std::move(missing)}});
 }
 
-std::string content_json(const Content& content) {
-  return json::serialize(json::object{{"id", content.id}, {"converted", content.converted}});
+std::string sealed_json(const SealedVersion& sealed) {
+  return json::serialize(json::object{{"id", sealed.id}, {"converted", sealed.converted}});
 }
 
 std::string commit_json(const CommitReport& report) {
@@ -180,11 +258,10 @@ std::string version_json(const VersionName& version) {
   return json::serialize(version_object(version));
 }
 
-std::string status_json(const Status& status, const std::string& upload_id,
-                        const VersionName& serving) {
+std::string status_json(const UploadHost::Status& status, const std::string& upload_id) {
   const auto state = update_state_name(status.state);
-  json::object body{{"serving", version_object(serving)},
-                    {"state", json::string(state.data(), state.size())}};
+  json::object body{{"state", json::string(state.data(), state.size())}};
+  if (status.serving) body["serving"] = version_object(*status.serving);
   if (status.state != UpdateState::kIdle) {
     body["owner"] = status.owner;
     body["lease_ms"] = status.lease_left.count();

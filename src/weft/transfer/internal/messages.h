@@ -6,7 +6,7 @@
 
 #include "weft/base/result.h"
 #include "weft/http/message.h"
-#include "weft/transfer/internal/core.h"
+#include "weft/transfer/upload_host.h"
 
 namespace weft::internal {
 
@@ -15,18 +15,18 @@ namespace weft::internal {
 Result<std::string> owner_of(const http::Request& request);
 // ?label= of a request without a JSON body. Errors: kInvalidArgument unless it is UTF-8.
 Result<std::optional<std::string>> label_of_query(const http::Request& request);
-// {"label"}, or no body. Errors: kInvalidArgument.
-Result<std::optional<std::string>> parse_commit_request(std::string_view body);
-// {"tensors": [{"name", "dtype", "shape", "blocks"?}], "replace"?}. Errors: kInvalidArgument naming
-// the field.
-Result<UploadRequest> parse_upload_request(std::string_view body);
+// {"label", "head", "if_match", "parent", "origin", "on_update"}, each optional, or no body.
+// Errors: kInvalidArgument.
+Result<CommitRequest> parse_commit_request(std::string_view body);
+// {"tensors": [{"name", "dtype", "shape", "blocks"?}], "files"?: [{"name", "size", "blocks"?}],
+// "base"?, "partial"?, "replace"?}. Errors: kInvalidArgument naming the field.
+Result<UploadOffer> parse_upload_request(std::string_view body);
 
 std::string upload_json(const std::string& upload_id, const UploadProgress& progress);
-std::string content_json(const Content& content);
+std::string sealed_json(const SealedVersion& sealed);
 std::string commit_json(const CommitReport& report);
 std::string version_json(const VersionName& version);
-std::string status_json(const Status& status, const std::string& upload_id,
-                        const VersionName& serving);
+std::string status_json(const UploadHost::Status& status, const std::string& upload_id);
 std::string blocks_json(std::uint64_t verified, std::uint64_t repeated, std::uint64_t busy);
 
 }  // namespace weft::internal

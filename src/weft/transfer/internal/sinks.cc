@@ -15,9 +15,9 @@ constexpr std::size_t kHeaderStepBytes = 1 << 20;
 
 class FileSink final : public http::BodySink {
  public:
-  FileSink(std::shared_ptr<Core> core, std::string owner, Epoch epoch,
+  FileSink(std::shared_ptr<UploadHost> host, std::string owner, Epoch epoch,
            std::optional<std::uint64_t> length_bytes, std::function<void(Result<void>)> staged)
-      : core_(std::move(core)),
+      : host_(std::move(host)),
         owner_(std::move(owner)),
         epoch_(epoch),
         length_bytes_(length_bytes),
@@ -46,8 +46,8 @@ class FileSink final : public http::BodySink {
       fail(error);
       return staged_(error);
     }
-    core_->seal(owner_, epoch_, [staged = std::move(staged_)](const auto& content) {
-      staged(content ? Result<void>() : content.error());
+    host_->seal(owner_, epoch_, [staged = std::move(staged_)](const auto& sealed) {
+      staged(sealed ? Result<void>() : sealed.error());
     });
   }
 
@@ -67,7 +67,7 @@ class FileSink final : public http::BodySink {
         }
         return std::as_writable_bytes(std::span(header_)).subspan(have_bytes_);
       case Phase::kTensors:
-        return writer_->fill().buffer();
+        return writer_->buffer();
       case Phase::kEnd:
         break;
     }
@@ -76,14 +76,14 @@ class FileSink final : public http::BodySink {
 
   Result<void> take(std::size_t size) {
     if (phase_ == Phase::kTensors) {
-      writer_->fill().filled(size);
-      if (writer_->fill().left_bytes() > 0) return core_->touch(epoch_);
+      WEFT_TRY_VOID(writer_->filled(size));
+      if (writer_->left_bytes() > 0) return host_->touch(epoch_);
       WEFT_TRY_VOID(writer_->settle(std::nullopt));
       ++block_;
       return next_block();
     }
     have_bytes_ += size;
-    WEFT_TRY_VOID(core_->touch(epoch_));
+    WEFT_TRY_VOID(host_->touch(epoch_));
     if (phase_ == Phase::kPrefix && have_bytes_ == prefix_.size()) {
       WEFT_TRY(header_bytes_, parse_safetensors_prefix(prefix_));
       phase_ = Phase::kHeader;
@@ -102,9 +102,8 @@ class FileSink final : public http::BodySink {
       return Error(ErrorCode::kCorrupt, fmt::format("the body has {} bytes, its header says {}",
                                                     *length_bytes_, file_bytes));
     }
-    std::vector<TensorSpec> specs;
-    for (const SafetensorsEntry& entry : header.tensors) specs.push_back(entry.spec);
-    WEFT_TRY(upload_, core_->plan_body(epoch_, specs));
+    for (const SafetensorsEntry& entry : header.tensors) tensors_.push_back(entry.spec);
+    WEFT_TRY_VOID(host_->plan_body(epoch_, tensors_));
     header_ = std::string();
     phase_ = Phase::kTensors;
     return next_block();
@@ -112,31 +111,28 @@ class FileSink final : public http::BodySink {
 
   Result<void> next_block() {
     writer_ = nullptr;
-    while (tensor_ < upload_->sizes_bytes.size() &&
-           block_ == block_count(upload_->sizes_bytes[tensor_])) {
-      ++tensor_;
-      block_ = 0;
-    }
-    if (tensor_ == upload_->sizes_bytes.size()) {
-      phase_ = Phase::kEnd;
+    for (; tensor_ < tensors_.size(); ++tensor_, block_ = 0) {
+      WEFT_TRY(const std::uint64_t size_bytes, tensor_size_bytes(tensors_[tensor_]));
+      if (block_ == block_count(size_bytes)) continue;
+      WEFT_TRY(writer_, host_->claim(epoch_, tensor_, block_, Encoding::kIdentity,
+                                     block_length(size_bytes, block_)));
       return {};
     }
-    bounce_.resize(kBounceBytes);
-    WEFT_TRY(writer_, core_->claim(upload_, tensor_, block_, bounce_));
+    phase_ = Phase::kEnd;
     return {};
   }
 
   std::string expected_text() const {
     if (phase_ != Phase::kTensors) return "its header is not complete";
-    return fmt::format("the data of {} is not complete", upload_->plan.tensors[tensor_].spec.name);
+    return fmt::format("the data of {} is not complete", tensors_[tensor_].name);
   }
 
   void fail(const Error& error) {
     writer_ = nullptr;
-    core_->fail(epoch_, error);
+    host_->fail(epoch_, error);
   }
 
-  std::shared_ptr<Core> core_;
+  std::shared_ptr<UploadHost> host_;
   std::string owner_;
   Epoch epoch_;
   std::optional<std::uint64_t> length_bytes_;
@@ -148,31 +144,26 @@ class FileSink final : public http::BodySink {
   std::uint64_t header_bytes_ = 0;
   std::string header_;
   std::size_t have_bytes_ = 0;  // of the prefix or the header
-  std::shared_ptr<Upload> upload_;
+  std::vector<TensorSpec> tensors_;
   std::uint64_t tensor_ = 0, block_ = 0;
-  std::vector<std::byte> bounce_;
   std::unique_ptr<BlockWriter> writer_;
 };
 
 class BlocksSink final : public http::BodySink {
  public:
-  BlocksSink(std::shared_ptr<Core> core, std::shared_ptr<Upload> upload,
+  BlocksSink(std::shared_ptr<UploadHost> host, Epoch epoch,
              std::function<void(Result<BlockCounts>)> done)
-      : core_(std::move(core)), upload_(std::move(upload)), done_(std::move(done)) {}
+      : host_(std::move(host)), epoch_(epoch), done_(std::move(done)) {}
 
   Result<std::span<std::byte>> buffer() override {
-    if (writer_) return writer_->fill().buffer();
+    if (writer_) return writer_->buffer();
     return std::span(head_).subspan(have_bytes_);
   }
 
   Result<void> filled(std::size_t size) override {
-    if (writer_) {
-      writer_->fill().filled(size);
-      if (writer_->fill().left_bytes() == 0) return end_block();
-      return core_->touch(upload_->epoch);
-    }
-    have_bytes_ += size;
-    return have_bytes_ < head_.size() ? Result<void>() : begin_block();
+    auto taken = take(size);
+    if (!taken) host_->refused(taken.error());
+    return taken;
   }
 
   void finish() override {
@@ -186,24 +177,26 @@ class BlocksSink final : public http::BodySink {
   void abort(const Error&) override { writer_ = nullptr; }
 
  private:
+  Result<void> take(std::size_t size) {
+    if (writer_) {
+      WEFT_TRY_VOID(writer_->filled(size));
+      return writer_->left_bytes() == 0 ? end_block() : host_->touch(epoch_);
+    }
+    have_bytes_ += size;
+    return have_bytes_ < head_.size() ? Result<void>() : begin_block();
+  }
+
   Result<void> begin_block() {
     have_bytes_ = 0;
     frame_ = parse_block_frame(head_);
-    if (frame_.encoding != 0) {
-      return Error(ErrorCode::kInvalidArgument,
-                   fmt::format("block frame of tensor {}, block {}: encoding {} is not taken here",
-                               frame_.tensor, frame_.block, frame_.encoding));
+    const auto encoding = parse_encoding(frame_.encoding);
+    if (!encoding) {
+      return Error(encoding.error().code(),
+                   fmt::format("block frame of entry {}, block {}: {}", frame_.tensor, frame_.block,
+                               encoding.error().message()));
     }
-    bounce_.resize(kBounceBytes);
-    WEFT_TRY(auto writer, core_->claim(upload_, frame_.tensor, frame_.block, bounce_));
-    const std::uint64_t length = writer->fill().left_bytes();
-    if (frame_.length_bytes != length) {
-      return Error(ErrorCode::kInvalidArgument,
-                   fmt::format("{}, block {}: the frame says {} bytes, the block has {}",
-                               upload_->plan.tensors[frame_.tensor].spec.name, frame_.block,
-                               frame_.length_bytes, length));
-    }
-    writer_ = std::move(writer);
+    WEFT_TRY(writer_,
+             host_->claim(epoch_, frame_.tensor, frame_.block, *encoding, frame_.length_bytes));
     return {};
   }
 
@@ -216,31 +209,29 @@ class BlocksSink final : public http::BodySink {
     return {};
   }
 
-  std::shared_ptr<Core> core_;
-  std::shared_ptr<Upload> upload_;
+  std::shared_ptr<UploadHost> host_;
+  Epoch epoch_;
   std::function<void(Result<BlockCounts>)> done_;
   std::array<std::byte, kBlockFrameBytes> head_{};
   std::size_t have_bytes_ = 0;  // of head_
   BlockFrame frame_;
-  std::vector<std::byte> bounce_;
   std::unique_ptr<BlockWriter> writer_;
   BlockCounts counts_;
 };
 
 }  // namespace
 
-std::unique_ptr<http::BodySink> make_file_sink(std::shared_ptr<Core> core, std::string owner,
+std::unique_ptr<http::BodySink> make_file_sink(std::shared_ptr<UploadHost> host, std::string owner,
                                                Epoch epoch,
                                                std::optional<std::uint64_t> length_bytes,
                                                std::function<void(Result<void>)> staged) {
-  return std::make_unique<FileSink>(std::move(core), std::move(owner), epoch, length_bytes,
+  return std::make_unique<FileSink>(std::move(host), std::move(owner), epoch, length_bytes,
                                     std::move(staged));
 }
 
-std::unique_ptr<http::BodySink> make_blocks_sink(std::shared_ptr<Core> core,
-                                                 std::shared_ptr<Upload> upload,
+std::unique_ptr<http::BodySink> make_blocks_sink(std::shared_ptr<UploadHost> host, Epoch epoch,
                                                  std::function<void(Result<BlockCounts>)> done) {
-  return std::make_unique<BlocksSink>(std::move(core), std::move(upload), std::move(done));
+  return std::make_unique<BlocksSink>(std::move(host), epoch, std::move(done));
 }
 
 }  // namespace weft::internal

@@ -4,19 +4,15 @@
 #include <functional>
 #include <memory>
 
-#include "weft/http/server.h"
-#include "weft/transfer/internal/core.h"
+#include "weft/http/body.h"
+#include "weft/transfer/upload_host.h"
 
 namespace weft::internal {
-
-// Bytes of memory that a body needs beside the staging set: for conversion, and for what is not
-// kept.
-inline constexpr std::size_t kBounceBytes = 256 << 10;
 
 // The body is a safetensors file. `staged` is called when all of it is there and sealed, or could
 // not be; a body that breaks before drops the staging. `length_bytes`: the body's, where it is
 // known.
-std::unique_ptr<http::BodySink> make_file_sink(std::shared_ptr<Core> core, std::string owner,
+std::unique_ptr<http::BodySink> make_file_sink(std::shared_ptr<UploadHost> host, std::string owner,
                                                Epoch epoch,
                                                std::optional<std::uint64_t> length_bytes,
                                                std::function<void(Result<void>)> staged);
@@ -28,8 +24,7 @@ struct BlockCounts {
 };
 
 // The body is frames of blocks. Each that is whole and right counts, whatever becomes of the body.
-std::unique_ptr<http::BodySink> make_blocks_sink(std::shared_ptr<Core> core,
-                                                 std::shared_ptr<Upload> upload,
+std::unique_ptr<http::BodySink> make_blocks_sink(std::shared_ptr<UploadHost> host, Epoch epoch,
                                                  std::function<void(Result<BlockCounts>)> done);
 
 }  // namespace weft::internal
