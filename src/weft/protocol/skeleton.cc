@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
@@ -87,8 +88,28 @@ bool is_plain_file_name(std::string_view name) {
   return !name.empty() && name.size() <= kMaxNameBytes && name.front() != '.' && !has_bad_char;
 }
 
-Result<UploadPlan> plan_upload(const WeightLayout& layout, std::span<const TensorSpec> offered,
-                               bool tied) {
+std::optional<std::size_t> UploadPlan::try_file(std::uint64_t entry) const {
+  if (entry < tensors.size() || entry >= offered()) return std::nullopt;
+  return static_cast<std::size_t>(entry) - tensors.size();
+}
+
+std::optional<std::size_t> UploadPlan::try_target(std::uint64_t entry) const {
+  if (entry < tensors.size()) return tensors[entry].target;
+  if (entry < offered()) return std::nullopt;
+  return kept.at(entry - offered());
+}
+
+const std::string& UploadPlan::name(std::uint64_t entry, const WeightLayout& layout) const {
+  if (entry < tensors.size()) return tensors[entry].spec.name;
+  if (entry < offered()) return files[entry - tensors.size()].name;
+  return layout.tensors()[kept.at(entry - offered())].name;
+}
+
+namespace {
+
+// Tensors alone; those that are missing are kept.
+Result<UploadPlan> plan_tensors(const WeightLayout& layout, std::span<const TensorSpec> offered,
+                                bool tied, bool partial) {
   UploadPlan plan;
   Faults twice("sent twice"), unknown("not in the model"), wrong("mismatch"), missing("missing");
   std::vector<bool> seen(layout.tensors().size(), false);
@@ -116,13 +137,72 @@ Result<UploadPlan> plan_upload(const WeightLayout& layout, std::span<const Tenso
     plan.tensors.push_back(std::move(planned));
   }
   for (std::size_t i = 0; i < seen.size(); ++i) {
+    if (seen[i]) continue;
     const TensorSpec& expected = layout.tensors()[i];
-    if (!seen[i]) missing.add(fmt::format("{} {}", expected.name, shape_text(expected.shape)));
+    plan.kept.push_back(i);
+    if (!partial) missing.add(fmt::format("{} {}", expected.name, shape_text(expected.shape)));
   }
   if (auto fault = head_mismatch(plan); !fault.empty()) wrong.add(std::move(fault));
   std::string message;
   for (const Faults* faults : {&unknown, &missing, &wrong, &twice}) faults->print(message);
   if (!message.empty()) return Error(ErrorCode::kInvalidArgument, "tensors " + message);
+  return plan;
+}
+
+Result<void> check_files(std::span<const OfferedFile> files) {
+  std::uint64_t total_bytes = 0;
+  std::set<std::string_view> names;
+  for (const OfferedFile& file : files) {
+    if (!is_plain_file_name(file.name)) {
+      return Error(ErrorCode::kInvalidArgument,
+                   fmt::format("`{}` is no plain file name", file.name));
+    }
+    if (!names.insert(file.name).second) {
+      return Error(ErrorCode::kInvalidArgument, fmt::format("file {} comes twice", file.name));
+    }
+    if (file.size_bytes > kMaxFilesBytes - total_bytes) {
+      return Error(ErrorCode::kTooLarge,
+                   fmt::format("files have more than {} bytes together", kMaxFilesBytes));
+    }
+    total_bytes += file.size_bytes;
+  }
+  return {};
+}
+
+Result<void> add_sizes(UploadPlan& plan, const WeightLayout& layout) {
+  for (const PlannedTensor& tensor : plan.tensors) {
+    WEFT_TRY(const std::uint64_t size_bytes, tensor_size_bytes(tensor.spec));
+    plan.sizes_bytes.push_back(size_bytes);
+  }
+  for (const OfferedFile& file : plan.files) plan.sizes_bytes.push_back(file.size_bytes);
+  for (const std::size_t tensor : plan.kept)
+    plan.sizes_bytes.push_back(layout.tensor_bytes(tensor));
+  return {};
+}
+
+}  // namespace
+
+Result<UploadPlan> plan_upload(const WeightLayout& layout, std::span<const TensorSpec> offered,
+                               bool tied) {
+  WEFT_TRY(UploadPlan plan, plan_tensors(layout, offered, tied, false));
+  WEFT_TRY_VOID(add_sizes(plan, layout));
+  return plan;
+}
+
+Result<UploadPlan> plan_offer(const WeightLayout& layout, const UploadOffer& offer, bool tied) {
+  WEFT_TRY(UploadPlan plan, plan_tensors(layout, offer.tensors, tied, offer.partial));
+  WEFT_TRY_VOID(check_files(offer.files));
+  plan.files = offer.files;
+  WEFT_TRY_VOID(add_sizes(plan, layout));
+  for (std::size_t i = 0; i < std::min(offer.blocks.size(), plan.offered()); ++i) {
+    const std::size_t digests = offer.blocks[i].size();
+    const std::uint64_t blocks = block_count(plan.sizes_bytes[i]);
+    if (digests == 0 || digests == blocks) continue;
+    return Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{}: {} block digests, expected {} ({} bytes in blocks of {})",
+                    plan.name(i, layout), digests, blocks, plan.sizes_bytes[i], kBlockBytes));
+  }
   return plan;
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "weft/base/result.h"
+#include "weft/digest/digest.h"
 #include "weft/tensor/weight_set.h"
 
 namespace weft {
@@ -28,6 +29,24 @@ bool is_plain_file_name(std::string_view name);
 // Of all files of a version together.
 inline constexpr std::uint64_t kMaxFilesBytes = 64ull << 20;
 
+// A file as an upload announces it: "config.json".
+struct OfferedFile {
+  std::string name;
+  std::uint64_t size_bytes = 0;
+};
+
+// What an upload is opened with. Its *entries* are the tensors, then the files: frames name them by
+// their index in that order.
+struct UploadOffer {
+  std::vector<TensorSpec> tensors;
+  std::vector<OfferedFile> files;
+  std::vector<std::vector<Digest>> blocks;  // [entries]; a list is empty or complete
+  std::optional<std::string> base;          // id of the version that sparse blocks refer to
+  bool partial = false;                     // tensors that are not listed are the base's
+  bool replace = false;                     // drops another upload of this owner's
+  Digest skeleton;                          // of all of the above but `replace`
+};
+
 struct PlannedTensor {
   TensorSpec spec;  // as it is sent, under its canonical name
   // Where it goes in the layout; nothing: a tied lm_head.weight, which must equal the embedding.
@@ -35,9 +54,21 @@ struct PlannedTensor {
   bool convert = false;  // the layout has another float dtype
 };
 
+// What becomes of an upload's entries: the tensors, then the files, then the tensors that the
+// layout has and the upload leaves as the base has them.
 struct UploadPlan {
-  std::vector<PlannedTensor> tensors;  // in the order of the offer
-  bool converted = false;              // some tensor is
+  std::vector<PlannedTensor> tensors;      // in the order of the offer
+  std::vector<OfferedFile> files;          // in the order of the offer
+  std::vector<std::size_t> kept;           // of the layout, by its order
+  std::vector<std::uint64_t> sizes_bytes;  // [entries]
+  bool converted = false;                  // some tensor is
+
+  std::size_t offered() const { return tensors.size() + files.size(); }
+  std::optional<std::size_t> try_file(std::uint64_t entry) const;
+  // Where a tensor goes in the layout; nothing for a file and a tied lm_head.weight.
+  std::optional<std::size_t> try_target(std::uint64_t entry) const;
+  // For messages.
+  const std::string& name(std::uint64_t entry, const WeightLayout& layout) const;
 };
 
 // Holds what is offered against a model: every tensor of `layout` once, with its shape and a float
@@ -46,5 +77,9 @@ struct UploadPlan {
 // expected.
 Result<UploadPlan> plan_upload(const WeightLayout& layout, std::span<const TensorSpec> offered,
                                bool tied);
+// The same of a whole offer, files included; with offer.partial tensors may be missing. Errors,
+// too: kInvalidArgument for a list of digests that does not fit its entry, a file name that is not
+// plain or comes twice; kTooLarge for files over kMaxFilesBytes.
+Result<UploadPlan> plan_offer(const WeightLayout& layout, const UploadOffer& offer, bool tied);
 
 }  // namespace weft

@@ -47,7 +47,7 @@ Result<UpdateMachine::Opened> UpdateMachine::open_upload(std::string_view owner,
     return conflict("finish it or abort it before the next upload");
   }
   WEFT_TRY(const Epoch epoch, begin_staging(owner, Source::kUpload, now));
-  skeleton_ = skeleton;
+  if (epoch != 0) skeleton_ = skeleton;
   return Opened{epoch, false};
 }
 
@@ -90,7 +90,7 @@ Result<UpdateMachine::UpdateStep> UpdateMachine::update(std::string_view owner, 
 Result<UpdateMachine::FinishStep> UpdateMachine::finish(std::string_view owner,
                                                         const std::optional<std::string>& label,
                                                         Instant now) {
-  const Finish call{std::string(owner), label};
+  const Finish call{std::string(owner), label, ""};
   if (!shut_down_ && state_ == UpdateState::kCommitting && finish_ == call)
     return FinishStep::kJoin;
   WEFT_TRY_VOID(enter(owner, now));
@@ -118,6 +118,20 @@ Result<UpdateMachine::FinishStep> UpdateMachine::finish(std::string_view owner,
 Result<UpdateMachine::FinishStep> UpdateMachine::finish_idle(const Finish& call) const {
   if (finish_ == call) return FinishStep::kRepeat;
   return conflict("start an update first");
+}
+
+Result<UpdateMachine::FinishStep> UpdateMachine::roll_back(std::string_view owner,
+                                                           std::string_view id, Instant now) {
+  const Finish call{std::string(owner), std::nullopt, std::string(id)};
+  if (!shut_down_ && state_ == UpdateState::kCommitting && finish_ == call)
+    return FinishStep::kJoin;
+  WEFT_TRY_VOID(enter(owner, now));
+  if (state_ != UpdateState::kIdle) return conflict("finish it or abort it before rolling back");
+  take(owner, UpdateState::kCommitting, now);
+  holds_ = 0;
+  epoch_ = ++last_epoch_;
+  finish_ = call;
+  return FinishStep::kCommit;
 }
 
 Result<void> UpdateMachine::abort(std::string_view owner, Epoch epoch, Instant now) {
@@ -206,6 +220,11 @@ void UpdateMachine::committed() {
   finish_ = std::move(finish);
 }
 
+void UpdateMachine::not_committed(std::string_view reason) {
+  WEFT_CHECK(state_ == UpdateState::kCommitting);
+  close(fmt::format("it could not take over: {}", reason));
+}
+
 UpdateState UpdateMachine::state(Instant now) {
   expire(now);
   return state_;
@@ -239,6 +258,7 @@ Result<Epoch> UpdateMachine::begin_staging(std::string_view owner, Source source
             "{} connections of the upload before are still open: try again when they are gone",
             stale_writers_ + writers_));
   }
+  if (gate_closed_) return Epoch{0};
   take(owner, UpdateState::kStaging, now);
   source_ = source;
   skeleton_.reset();

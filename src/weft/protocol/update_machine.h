@@ -53,6 +53,9 @@ class UpdateMachine {
   // and the rest of the lease. A call that fails changes nothing. kOverloaded: try again in a
   // moment.
   Result<void> start(std::string_view owner, Instant now);
+  // Where a staging would begin while the gate is closed (its memory is still read), the epoch is 0
+  // and nothing has changed.
+  void close_gate(bool closed) { gate_closed_ = closed; }
   // A new upload, or the one of the same `skeleton` that the owner has open. `replace` drops
   // another one of the owner's.
   Result<Opened> open_upload(std::string_view owner, const Digest& skeleton, bool replace,
@@ -65,6 +68,9 @@ class UpdateMachine {
   Result<UpdateStep> update(std::string_view owner, Instant now);
   Result<FinishStep> finish(std::string_view owner, const std::optional<std::string>& label,
                             Instant now);
+  // The version `id`, which is whole and not being staged, takes over: kCommit or kJoin. Needs
+  // kIdle; has an epoch of its own.
+  Result<FinishStep> roll_back(std::string_view owner, std::string_view id, Instant now);
   // Drops the staging `epoch`. Again: fine.
   Result<void> abort(std::string_view owner, Epoch epoch, Instant now);
 
@@ -88,6 +94,8 @@ class UpdateMachine {
   // The set of the epoch that finish() said to commit is served. The only way the serving version
   // changes.
   void committed();
+  // It is not, and will not be: the old one serves on.
+  void not_committed(std::string_view reason);
   // From now on every call is kOverloaded.
   void shutdown() { shut_down_ = true; }
 
@@ -102,6 +110,7 @@ class UpdateMachine {
   struct Finish {
     std::string owner;
     std::optional<std::string> label;
+    std::string rollback{};  // the id
     bool operator==(const Finish&) const = default;
   };
 
@@ -129,6 +138,7 @@ class UpdateMachine {
   unsigned stale_writers_ = 0;    // of earlier ones
   std::optional<Finish> finish_;  // being committed, or the last one done
   std::string closed_because_ = "no update was started";
+  bool gate_closed_ = false;
   bool shut_down_ = false;
 };
 

@@ -16,29 +16,11 @@
 #include "weft/digest/digest.h"
 #include "weft/protocol/block_frame.h"
 #include "weft/protocol/block_ledger.h"
+#include "weft/protocol/skeleton.h"
 #include "weft/protocol/update_machine.h"
-#include "weft/tensor/tensor.h"
 #include "weft/tensor/weight_set.h"
 
 namespace weft {
-
-// A file as an upload announces it: "config.json".
-struct OfferedFile {
-  std::string name;
-  std::uint64_t size_bytes = 0;
-};
-
-// What an upload is opened with. Its *entries* are the tensors, then the files: frames name them by
-// their index in that order.
-struct UploadOffer {
-  std::vector<TensorSpec> tensors;
-  std::vector<OfferedFile> files;
-  std::vector<std::vector<Digest>> blocks;  // [entries]; a list is empty or complete
-  std::optional<std::string> base;          // id of the version that sparse blocks refer to
-  bool partial = false;                     // tensors that are not listed are the base's
-  bool replace = false;                     // drops another upload of this owner's
-  Digest skeleton;                          // of all of the above but `replace`
-};
 
 struct UploadProgress {
   Epoch epoch = 0;

@@ -11,8 +11,8 @@
 
 #include "weft/base/result.h"
 #include "weft/digest/digest.h"
-#include "weft/format/manifest.h"
 #include "weft/http/body.h"
+#include "weft/protocol/version_content.h"
 #include "weft/transfer/upload_host.h"
 
 namespace weft {
@@ -30,15 +30,6 @@ struct VersionRecord {
 
 struct Head {
   std::string name, id;
-};
-
-// A version's manifest and the values of all its blocks. Immutable.
-struct VersionContent {
-  std::string id;
-  Manifest manifest;
-  std::string manifest_json;
-  // [entries][blocks], entries in manifest order, tensors then files; empty when converted.
-  std::vector<std::vector<Digest>> blocks;
 };
 
 // A version's bytes, held while this lives (but see on_revoke). Thread-safe.

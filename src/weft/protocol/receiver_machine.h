@@ -1,0 +1,260 @@
+#pragma once
+// ReceiverMachine: all that a receiver of weights decides. It joins the update machine to the plan
+// and ledger of what is being staged and to what the two sets of weights hold: which one serves,
+// which is staged or retired, and who still reads it. No sockets, clocks, threads or memory: time
+// comes in as a value, and what is to be done to memory goes out as one. One thread; what a Staging
+// says is immutable may be read by others.
+//
+// There are two sets, 0 and 1; in patch mode only 0, which is written at the commit alone.
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "weft/base/result.h"
+#include "weft/digest/digest.h"
+#include "weft/protocol/block_ledger.h"
+#include "weft/protocol/skeleton.h"
+#include "weft/protocol/update_machine.h"
+#include "weft/protocol/version_content.h"
+#include "weft/tensor/on_update.h"
+#include "weft/tensor/weight_set.h"
+
+namespace weft {
+
+using SetIndex = std::size_t;
+
+struct ReceiverRules {
+  std::chrono::milliseconds lease{300'000};
+  bool tied_embeddings = false;  // lm_head.weight may come, as the embedding's twin
+  bool patch_mode = false;       // no second set: what changes is kept as patches until the commit
+  std::uint64_t max_patch_bytes = 0;  // of the payloads that one staging keeps (patch mode)
+  OnThird on_third = OnThird::kWait;
+  std::chrono::milliseconds reader_grace{5'000};  // for readers of a set about to be overwritten
+};
+
+// Where a version comes from, as its pusher says.
+struct Provenance {
+  std::string parent{}, origin{};
+  std::int64_t created_ms = 0;  // Unix time
+};
+
+// What one of the sets holds.
+struct Resident {
+  VersionName name;
+  std::shared_ptr<const VersionContent> content;  // null: nothing whole
+  std::vector<std::vector<Digest>> file_blocks;   // [files of the manifest]; also when converted
+  Provenance provenance;
+};
+
+// One staging. Its *entries* are the tensors that are sent, the files that are sent, and the
+// tensors that stay as the base has them (partial uploads), which are copied here.
+struct Staging {
+  Staging(Epoch epoch_, UploadPlan plan_, std::vector<std::vector<Digest>> announced_,
+          Resident served_, bool has_base_, SetIndex set_);
+
+  // Immutable.
+  const Epoch epoch;
+  const UploadPlan plan;
+  const std::vector<std::vector<Digest>> announced;  // [entries]; a list may be empty
+  const Resident served;  // while this is staged; the base, where there is one
+  const bool has_base;
+  const SetIndex set;  // where its bytes go
+
+  // The machine's.
+  BlockLedger ledger;
+  std::uint64_t patch_bytes = 0;     // of payloads that are kept
+  std::optional<Resident> resident;  // what it is, once sealed; the name has no label yet
+};
+
+// A place in a staging.
+struct BlockPlace {
+  std::uint64_t entry, block;
+  bool operator==(const BlockPlace&) const = default;
+};
+
+// What a frame of an upload brings.
+enum class FrameForm {
+  kWhole,    // the whole block, encoded somehow
+  kChanges,  // what differs from the same block of the base
+};
+
+// One writer's claim of a block.
+struct BlockClaim {
+  enum class Use {
+    kDiscard,  // read it and drop it: the block is there, or another writer has it
+    kStore,    // put it in its place in the set (a file: in memory of the staging's own)
+    kHash,     // only its digest counts
+    kScatter,  // copy the base's block to its place, then write the changes over it
+    kKeep,     // keep the payload until the commit
+  };
+  BlockPlace place;
+  BlockLedger::Claim found;
+  Use use;
+  std::uint64_t payload_bytes;
+};
+
+// How a staging begins.
+struct Opening {
+  Epoch epoch = 0;       // 0: it waits. Call again after released(), end_read() or confirmed()
+  bool resumed = false;  // it was open already: the same call again
+  bool evict = false;    // ask the target to let go of the retired set
+};
+
+struct CommitWish {
+  std::optional<std::string> label;  // nothing: it stays
+  OnUpdate on_update = OnUpdate::kContinue;
+  Provenance provenance{};
+};
+
+// A set that takes over.
+struct Handover {
+  Epoch epoch = 0;
+  SetIndex set = 0;
+  VersionName version;
+  OnUpdate on_update = OnUpdate::kContinue;
+  bool in_place = false;   // patch mode: the staging's patches are written over the serving set
+  bool new_files = false;  // its files are not those of what serves
+  std::uint64_t tensors = 0, bytes = 0;
+};
+
+class ReceiverMachine {
+ public:
+  // `serving` is in set 0.
+  ReceiverMachine(std::shared_ptr<const WeightLayout> layout, ReceiverRules rules,
+                  Resident serving);
+
+  // Each call that fails changes nothing. Order errors are kConflict, memory that has to wait is
+  // kOverloaded; UpdateMachine has more.
+  Result<void> start(std::string_view owner, Instant now);
+  // Errors: kInvalidArgument (plan_offer); kNotFound for a base that does not serve; kConflict for
+  // a base that is converted, and where OnThird says so; kTooLarge, with the numbers, for what
+  // patch mode cannot hold.
+  Result<Opening> open_upload(std::string_view owner, const UploadOffer& offer, Instant now);
+  Result<Opening> open_body(std::string_view owner, Instant now);
+  Result<Opening> open_path(std::string_view owner, std::string_view path, Instant now);
+  // Why an Opening waits, for those who cannot.
+  Error waiting_reason() const;
+  // The entries of a body or path: tensors, in this order.
+  Result<void> plan_body(Epoch epoch, std::span<const TensorSpec> tensors, Instant now);
+  Result<UpdateMachine::UpdateStep> update(std::string_view owner, Instant now);
+  // An update whose source may not be read.
+  void refuse(std::string_view owner, std::string_view reason, Instant now);
+  Result<void> abort(std::string_view owner, Epoch epoch, Instant now);
+  Result<void> check(std::string_view owner, Epoch epoch, Instant now);
+  Result<void> touch(Epoch epoch, Instant now);
+  Result<void> hold(Epoch epoch, Instant now);
+  void release(Epoch epoch, Instant now);
+  void fail(Epoch epoch, std::string_view reason);
+  void shutdown() { machine_.shutdown(); }
+
+  // The staging of `epoch`, or the one just committed. Errors: kConflict.
+  Result<std::shared_ptr<Staging>> staging(Epoch epoch);
+  // The blocks that the serving version has and that need not come: claim each, copy it (a file's
+  // from the serving files), settle it with its digest. In patch mode they are settled already.
+  std::vector<BlockPlace> copies(const Staging& staging) const;
+  // What the base has at a place: the value of the block. Requires: it is one of copies().
+  static const Digest& served_digest(const Staging& staging, BlockPlace place);
+
+  // Claims a block for one writer. Unless found is kYours there is nothing to settle. Errors:
+  // kInvalidArgument for a place outside the grid, or changes of what has no base; kTooLarge when
+  // patches would be too many; kConflict.
+  Result<BlockClaim> claim(Staging& staging, BlockPlace place, FrameForm form,
+                           std::uint64_t payload_bytes, Instant now);
+  // Takes the block as verified. `computed`: the value of what came or was made of it; nothing for
+  // a payload that is kept unverified. `expected`: what the sender says. Errors, and then the claim
+  // goes on: kCorrupt when they differ, or from what was announced; kTooLarge for a whole block
+  // that changes in patch mode. Errors, and then it is over: kConflict when the staging is.
+  Result<void> settle(Staging& staging, const BlockClaim& claim,
+                      const std::optional<Digest>& computed, const std::optional<Digest>& expected,
+                      Instant now);
+  // The block is open again.
+  void give_up(Staging& staging, const BlockClaim& claim, Instant now);
+
+  // Sealing has three steps, so that the middle one needs no lock: begin, compose (pure, takes time
+  // in proportion to the number of blocks), end. begin: nothing when it is sealed already.
+  Result<std::shared_ptr<Staging>> begin_seal(std::string_view owner, Epoch epoch, Instant now);
+  static Result<Resident> compose(const Staging& staging, const WeightLayout& layout);
+  // An error drops the staging.
+  Result<void> end_seal(Staging& staging, Result<Resident> resident, Instant now);
+
+  // `epoch`, where given, must be what it would commit, or what it did. kCommit: hand over
+  // handover() when may_hand_over(), then call committed() or not_committed().
+  Result<UpdateMachine::FinishStep> finish(std::string_view owner, std::optional<Epoch> epoch,
+                                           const CommitWish& wish, Instant now);
+  // The retired version serves again; the serving one: kRepeat. Errors: kNotFound naming an id that
+  // is not here, kPreconditionFailed unless `expected` serves.
+  Result<UpdateMachine::FinishStep> roll_back(std::string_view owner, const std::string& id,
+                                              const std::optional<std::string>& expected,
+                                              const CommitWish& wish, Instant now);
+  const Handover& handover() const { return handover_; }
+  bool may_hand_over() const;
+  void committed();
+  void not_committed(std::string_view reason);
+  // Nobody runs on the set any more that served before the handover of `epoch`.
+  void released(Epoch epoch);
+  // In patch mode, after committed(): the blocks that changed have been hashed again. Until then no
+  // staging begins. On a mismatch the patch is taken back first: revoked(), then undone().
+  void confirmed() { unconfirmed_ = nullptr; }
+  // What serves is called corrupt until undone(); the Handover is to the version before.
+  const Handover& revoked();
+  void undone();
+  const std::shared_ptr<Staging>& unconfirmed() const { return unconfirmed_; }
+
+  void rename(const std::string& label) { residents_[serving_].name.label = label; }
+
+  // Readers of a set's bytes from outside. Errors: kNotFound naming the id; kConflict for a
+  // converted version, and in patch mode.
+  Result<SetIndex> begin_read(const std::string& id);
+  // Of what serves, whatever it is; nothing while it is about to be patched.
+  std::optional<SetIndex> try_begin_read_serving();
+  void end_read(SetIndex set);
+  // When the readers of the set that a staging waits for are to be cut.
+  const std::optional<Instant>& cut_readers_at() const { return cut_readers_at_; }
+
+  const Resident& serving() const { return residents_[serving_]; }
+  SetIndex serving_set() const { return serving_; }
+  // Null: there is none.
+  const Resident* retired() const;
+  // What is sealed and not served yet. Null: there is none.
+  const Resident* staged(Instant now);
+  const ReceiverRules& rules() const { return rules_; }
+  const WeightLayout& layout() const { return *layout_; }
+  UpdateState state(Instant now) { return machine_.state(now); }
+  const UpdateMachine& machine() const { return machine_; }
+
+ private:
+  enum class Wait { kNone, kConfirmation, kSequences, kReaders };
+
+  SetIndex spare() const { return rules_.patch_mode ? serving_ : 1 - serving_; }
+  Result<Opening> opened(Result<Epoch> epoch, Instant now);
+  Result<void> check_patchable(const UploadPlan& plan,
+                               const std::vector<std::vector<Digest>>& announced, bool has_base);
+  Wait waiting() const;
+  void begin_staging(std::shared_ptr<Staging> staging, Instant now);
+  Handover make_handover(const Resident& resident, SetIndex set, const CommitWish& wish) const;
+  Error too_large(std::uint64_t needed_bytes) const;
+
+  const std::shared_ptr<const WeightLayout> layout_;
+  const ReceiverRules rules_;
+  UpdateMachine machine_;
+  std::array<Resident, 2> residents_;
+  std::array<unsigned, 2> readers_{};
+  SetIndex serving_ = 0;
+  std::shared_ptr<Staging> staging_;  // of machine_'s epoch, or of the last one
+  std::string path_;                  // of the staging, where it is read from one
+  Handover handover_;
+  std::shared_ptr<Staging> handed_over_;  // null: a rollback
+  Epoch unreleased_ = 0;                  // the handover whose retired set is still run on
+  std::optional<Instant> cut_readers_at_;
+  std::shared_ptr<Staging> unconfirmed_;
+  Resident before_patch_;
+};
+
+}  // namespace weft
