@@ -12,7 +12,20 @@
 namespace weft {
 namespace {
 
-Error errno_error(const std::filesystem::path& path, const char* doing, int error) {
+Result<void> write_all(int fd, std::span<const std::byte> bytes,
+                       const std::filesystem::path& path) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::write(fd, bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return file_error(path, "write", errno);
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
+  }
+  return {};
+}
+
+}  // namespace
+
+Error file_error(const std::filesystem::path& path, const char* doing, int error) {
   ErrorCode code = ErrorCode::kInternal;
   if (error == ENOENT || error == ENOTDIR) code = ErrorCode::kNotFound;
   if (error == EACCES || error == EPERM || error == EROFS) code = ErrorCode::kForbidden;
@@ -21,28 +34,15 @@ Error errno_error(const std::filesystem::path& path, const char* doing, int erro
                             std::generic_category().message(error))};
 }
 
-Result<void> write_all(int fd, std::span<const std::byte> bytes,
-                       const std::filesystem::path& path) {
-  while (!bytes.empty()) {
-    const ssize_t count = ::write(fd, bytes.data(), bytes.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return errno_error(path, "write", errno);
-    bytes = bytes.subspan(static_cast<std::size_t>(count));
-  }
-  return {};
-}
-
-}  // namespace
-
 Result<File> File::open(const std::filesystem::path& path) {
   // O_NONBLOCK: opening a FIFO must not wait for its writer.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return errno_error(path, "open", errno);
+  if (fd < 0) return file_error(path, "open", errno);
   struct stat info {};
   if (::fstat(fd, &info) != 0) {
     const int error = errno;
     ::close(fd);
-    return errno_error(path, "open", error);
+    return file_error(path, "open", error);
   }
   if (!S_ISREG(info.st_mode)) {
     ::close(fd);
@@ -72,7 +72,7 @@ Result<void> File::blocking_read_at(std::uint64_t offset, std::span<std::byte> o
   while (!out.empty()) {
     const ssize_t count = ::pread(fd_, out.data(), out.size(), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return errno_error(path_, "read", errno);
+    if (count < 0) return file_error(path_, "read", errno);
     if (count == 0) {
       return Error(
           ErrorCode::kCorrupt,
@@ -102,15 +102,15 @@ Result<void> blocking_write_file(const std::filesystem::path& path,
   std::filesystem::path temporary = path;
   temporary += fmt::format(".{}.tmp", ::getpid());
   const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd < 0) return errno_error(path, "create", errno);
+  if (fd < 0) return file_error(path, "create", errno);
   Result<void> written;
   for (const auto part : parts) {
     if (written) written = write_all(fd, part, path);
   }
-  if (written && ::fsync(fd) != 0) written = errno_error(path, "sync", errno);
-  if (::close(fd) != 0 && written) written = errno_error(path, "close", errno);
+  if (written && ::fsync(fd) != 0) written = file_error(path, "sync", errno);
+  if (::close(fd) != 0 && written) written = file_error(path, "close", errno);
   if (written && ::rename(temporary.c_str(), path.c_str()) != 0) {
-    written = errno_error(path, "replace", errno);
+    written = file_error(path, "replace", errno);
   }
   if (!written) ::unlink(temporary.c_str());
   return written;

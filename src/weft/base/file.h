@@ -13,6 +13,9 @@
 
 namespace weft {
 
+// What a failed call on `path` means: "PATH: cannot DOING: ...", with the code of `error` (errno).
+Error file_error(const std::filesystem::path& path, const char* doing, int error);
+
 // An open file for reading. Thread-compatible: read_at from several threads is fine.
 class File {
  public:
