@@ -30,4 +30,11 @@ constexpr std::optional<OnUpdate> try_parse_on_update(std::string_view name) {
   return std::nullopt;
 }
 
+// What a third version does that comes while sequences still end on the retired one (kFinish).
+enum class OnThird : std::uint8_t {
+  kWait,       // it waits until they have ended
+  kRefuse,     // it is told so: kConflict, to be tried again
+  kRecompute,  // they go on with the serving set, so that it can begin soon
+};
+
 }  // namespace weft

@@ -17,6 +17,7 @@
 #include "weft/http/server.h"
 #include "weft/tensor/on_update.h"
 #include "weft/tensor/weight_set.h"
+#include "weft/transfer/receiver_metrics.h"
 
 namespace weft {
 
@@ -55,13 +56,6 @@ class WeightTarget {
   virtual Result<void> check_files(const ModelFiles& files) = 0;
   virtual void rename(VersionName version) = 0;
   virtual VersionName current() const = 0;
-};
-
-// What happens to an update while sequences still end on the set it would be staged into.
-enum class OnThird {
-  kWait,       // its staging begins when they have ended
-  kRefuse,     // kOverloaded, to be tried again
-  kRecompute,  // they go on with the serving set
 };
 
 // How a staged version comes to be served.
@@ -117,6 +111,7 @@ class Receiver {
   virtual void finish_update(const std::string& owner, std::optional<std::string> label,
                              Done done) = 0;
   virtual Result<void> set_label(const std::string& label) = 0;
+  virtual ReceiverMetrics metrics() { return {}; }
 
   // "blake3:..." of what is served, and SHA-256 of each tensor as vLLM's /weight_checker keys them,
   // hashed by a background thread; `done` from any thread.
