@@ -30,6 +30,9 @@ namespace weft {
 
 using SetIndex = std::size_t;
 
+// The `param` of that error: it is worth trying again.
+inline constexpr std::string_view kOnThirdParam = "on_third";
+
 struct ReceiverRules {
   std::chrono::milliseconds lease{300'000};
   bool tied_embeddings = false;  // lm_head.weight may come, as the embedding's twin
@@ -56,11 +59,14 @@ struct Resident {
 // One staging. Its *entries* are the tensors that are sent, the files that are sent, and the
 // tensors that stay as the base has them (partial uploads), which are copied here.
 struct Staging {
-  Staging(Epoch epoch_, UploadPlan plan_, std::vector<std::vector<Digest>> announced_,
-          Resident served_, bool has_base_, SetIndex set_);
+  Staging(UploadPlan plan_, std::vector<std::vector<Digest>> announced_, Resident served_,
+          bool has_base_, SetIndex set_);
+
+  // The values of an entry's blocks in `served`. Null: it has none, or none in this form.
+  const std::vector<Digest>* served_blocks(std::uint64_t entry) const;
 
   // Immutable.
-  const Epoch epoch;
+  Epoch epoch;  // set before anyone else sees it
   const UploadPlan plan;
   const std::vector<std::vector<Digest>> announced;  // [entries]; a list may be empty
   const Resident served;  // while this is staged; the base, where there is one
@@ -70,6 +76,7 @@ struct Staging {
   // The machine's.
   BlockLedger ledger;
   std::uint64_t patch_bytes = 0;     // of payloads that are kept
+  bool is_verified = true;           // no payload was kept whose result was not hashed
   std::optional<Resident> resident;  // what it is, once sealed; the name has no label yet
 };
 
@@ -159,9 +166,6 @@ class ReceiverMachine {
   // The blocks that the serving version has and that need not come: claim each, copy it (a file's
   // from the serving files), settle it with its digest. In patch mode they are settled already.
   std::vector<BlockPlace> copies(const Staging& staging) const;
-  // What the base has at a place: the value of the block. Requires: it is one of copies().
-  static const Digest& served_digest(const Staging& staging, BlockPlace place);
-
   // Claims a block for one writer. Unless found is kYours there is nothing to settle. Errors:
   // kInvalidArgument for a place outside the grid, or changes of what has no base; kTooLarge when
   // patches would be too many; kConflict.
@@ -178,7 +182,8 @@ class ReceiverMachine {
   void give_up(Staging& staging, const BlockClaim& claim, Instant now);
 
   // Sealing has three steps, so that the middle one needs no lock: begin, compose (pure, takes time
-  // in proportion to the number of blocks), end. begin: nothing when it is sealed already.
+  // in proportion to the number of blocks), end. It is sealed already if it has a resident; then
+  // there is nothing to end.
   Result<std::shared_ptr<Staging>> begin_seal(std::string_view owner, Epoch epoch, Instant now);
   static Result<Resident> compose(const Staging& staging, const WeightLayout& layout);
   // An error drops the staging.
@@ -233,13 +238,14 @@ class ReceiverMachine {
   enum class Wait { kNone, kConfirmation, kSequences, kReaders };
 
   SetIndex spare() const { return rules_.patch_mode ? serving_ : 1 - serving_; }
-  Result<Opening> opened(Result<Epoch> epoch, Instant now);
-  Result<void> check_patchable(const UploadPlan& plan,
-                               const std::vector<std::vector<Digest>>& announced, bool has_base);
   Wait waiting() const;
-  void begin_staging(std::shared_ptr<Staging> staging, Instant now);
-  Handover make_handover(const Resident& resident, SetIndex set, const CommitWish& wish) const;
-  Error too_large(std::uint64_t needed_bytes) const;
+  Result<Opening> wait(Instant now);
+  Result<Opening> opened(const Result<Epoch>& epoch, std::shared_ptr<Staging> staging, Instant now);
+  Result<void> check_base(const UploadOffer& offer) const;
+  Result<void> check_patchable(const Staging& staging) const;
+  Result<BlockClaim::Use> use_of(const Staging& staging, BlockPlace place, FrameForm form) const;
+  void hand_over(Handover handover, Resident resident);
+  Error too_large() const;
 
   const std::shared_ptr<const WeightLayout> layout_;
   const ReceiverRules rules_;
@@ -250,8 +256,10 @@ class ReceiverMachine {
   std::shared_ptr<Staging> staging_;  // of machine_'s epoch, or of the last one
   std::string path_;                  // of the staging, where it is read from one
   Handover handover_;
-  std::shared_ptr<Staging> handed_over_;  // null: a rollback
-  Epoch unreleased_ = 0;                  // the handover whose retired set is still run on
+  Resident next_;          // what handover_ makes of its set
+  bool patching_ = false;  // the serving set is about to be written
+  Epoch unreleased_ = 0;   // the handover whose retired set is still run on
+  Epoch unreleased_before_ = 0;
   std::optional<Instant> cut_readers_at_;
   std::shared_ptr<Staging> unconfirmed_;
   Resident before_patch_;

@@ -211,6 +211,12 @@ void UpdateMachine::fail(Epoch epoch, std::string_view reason) {
   close(fmt::format("it failed: {}", reason));
 }
 
+void UpdateMachine::refuse(std::string_view owner, std::string_view reason, Instant now) {
+  if (!enter(owner, now)) return;
+  if (state_ == UpdateState::kOpen || state_ == UpdateState::kStaged)
+    close(fmt::format("it failed: {}", reason));
+}
+
 void UpdateMachine::committed() {
   WEFT_CHECK(state_ == UpdateState::kCommitting);
   const Epoch epoch = epoch_;
@@ -223,6 +229,11 @@ void UpdateMachine::committed() {
 void UpdateMachine::not_committed(std::string_view reason) {
   WEFT_CHECK(state_ == UpdateState::kCommitting);
   close(fmt::format("it could not take over: {}", reason));
+}
+
+void UpdateMachine::take_back(std::string_view reason) {
+  committed_epoch_ = 0;
+  if (state_ == UpdateState::kIdle) close(reason);
 }
 
 UpdateState UpdateMachine::state(Instant now) {

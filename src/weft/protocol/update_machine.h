@@ -91,11 +91,15 @@ class UpdateMachine {
   Result<void> seal(Epoch epoch, std::uint64_t missing_blocks, Instant now);
   // What was staged is dropped and the update is closed. Ignored when `epoch` is over.
   void fail(Epoch epoch, std::string_view reason);
+  // An update whose source may not be read: closes what the owner has open or staged.
+  void refuse(std::string_view owner, std::string_view reason, Instant now);
   // The set of the epoch that finish() said to commit is served. The only way the serving version
   // changes.
   void committed();
   // It is not, and will not be: the old one serves on.
   void not_committed(std::string_view reason);
+  // What was committed last serves no longer, and repeats of that are refused with the reason.
+  void take_back(std::string_view reason);
   // From now on every call is kOverloaded.
   void shutdown() { shut_down_ = true; }
 

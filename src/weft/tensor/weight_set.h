@@ -69,6 +69,7 @@ struct VersionName {
   std::string id;          // "blake3:..." of the manifest; decides
   std::string label;       // for people and for vLLM's fields, "default" until one is set
   bool converted = false;  // a dtype was converted on receipt, so the bytes are not the sender's
+  bool corrupt = false;    // patched in place, then found not to be what it says: being taken back
 
   bool operator==(const VersionName&) const = default;
 };
