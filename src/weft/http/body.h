@@ -21,6 +21,19 @@ struct BodyPart {
   std::uint64_t size() const { return file ? size_bytes : bytes.size(); }
 };
 
+// A body that is made as it is sent. Called by the sending thread alone.
+class BodySource {
+ public:
+  virtual ~BodySource() = default;
+
+  virtual std::uint64_t size_bytes() const = 0;  // of the whole body
+  // Back to the first byte: the request is sent (again).
+  virtual void restart() = 0;
+  // The next pieces, sent one after the other, not empty; they stay as they are until the next
+  // call. May block. An error ends the request, and the connection with it.
+  virtual Result<std::span<const std::span<const std::byte>>> next() = 0;
+};
+
 // Where a body that is received goes. Called by one thread at a time, in order; on a server that is
 // the connection's I/O thread.
 class BodySink {

@@ -27,7 +27,8 @@ using Piece = std::function<bool(std::string_view)>;
 // One exchange to run. What it points to outlives the run.
 struct Job {
   const Request* request = nullptr;
-  Parts parts;  // sent instead of request->body if `bulk`
+  Parts parts;                   // sent instead of request->body if `bulk`
+  BodySource* source = nullptr;  // sent instead of `parts`, or null
   bool bulk = false;
   const Progress* progress = nullptr;  // or null
   const Piece* piece = nullptr;        // or null
@@ -35,6 +36,7 @@ struct Job {
 
   std::uint64_t body_bytes() const {
     if (!bulk) return request->body.size();
+    if (source != nullptr) return source->size_bytes();
     std::uint64_t sum = 0;
     for (const auto& part : parts) sum += part.size();
     return sum;
@@ -175,6 +177,13 @@ class ClientImpl final : public Client {
     job.parts = parts;
     job.bulk = true;
     if (progress) job.progress = &progress;
+    return run_one(job);
+  }
+  Result<Response> blocking_send_source(const Request& head, BodySource& source) override {
+    Job job;
+    job.request = &head;
+    job.source = &source;
+    job.bulk = true;
     return run_one(job);
   }
   Result<Response> blocking_send_streaming(const Request& request, const Piece& piece) override {
@@ -369,7 +378,8 @@ net::awaitable<std::optional<Result<ResponseHead>>> ClientImpl::send_request(Con
   co_return head;
 }
 
-// Sends job.parts after a 100 Continue or a second. Returns the head of an early answer.
+// Sends job.parts, or what job.source makes, after a 100 Continue or a second. Returns the head of
+// an early answer, or the source's error.
 net::awaitable<std::optional<Result<ResponseHead>>> ClientImpl::send_parts(Connection& connection,
                                                                            const Job& job,
                                                                            error_code& failed) {
@@ -378,6 +388,7 @@ net::awaitable<std::optional<Result<ResponseHead>>> ClientImpl::send_parts(Conne
   Stream& stream = connection.stream;
   Outgoing outgoing;
   for (const auto& part : job.parts) outgoing.add(part);
+  if (job.source != nullptr) job.source->restart();
   std::uint64_t sent_bytes = 0;
   const std::function<void(std::size_t)> sent = [&](std::size_t bytes) {
     sent_bytes += bytes;
@@ -385,13 +396,19 @@ net::awaitable<std::optional<Result<ResponseHead>>> ClientImpl::send_parts(Conne
   };
   auto permission = wait_readable(stream.socket) || wait_at_most(kContinueWait);
   co_await std::move(permission);
-  while (!outgoing.empty() && !failed) {
+  while (sent_bytes < job.body_bytes() && !failed) {
     if (stream.socket.available(failed) > 0 || !stream.unread().empty()) {
       auto head = co_await read_answer_head(connection, job.request->method);
       if (!head || head->response.status >= 200) co_return head;
       continue;
     }
     if (failed) break;
+    if (outgoing.empty()) {
+      const auto made = job.source->next();
+      if (!made) co_return Result<ResponseHead>(made.error());
+      outgoing = Outgoing();
+      for (const auto& part : *made) outgoing.add(part);
+    }
     auto either = write_all(stream, outgoing, sent) || wait_readable(stream.socket);
     const auto outcome = co_await std::move(either);
     if (outcome.index() == 0) {

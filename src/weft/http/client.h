@@ -56,6 +56,10 @@ class Client {
       const Request& head, std::span<const std::span<const std::byte>> parts,
       const std::function<void(std::uint64_t)>& progress) = 0;
 
+  // As blocking_send_from(), with the body that `source` makes while it is sent. Errors: those of
+  // `source` too.
+  virtual Result<Response> blocking_send_source(const Request& head, BodySource& source) = 0;
+
   // Sends one request; the body of a 2xx answer goes from the socket into `sink`'s memory, and the
   // response's body is then empty. Any other answer comes whole, as from blocking_send(); so does a
   // 200 to a request with a Range, which has bytes that were not asked for. `sink` gets finish()
