@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "weft/checkpoint/model_files.h"
 #include "weft/testing/safetensors_file.h"
 #include "weft/testing/temporary_dir.h"
 
@@ -219,6 +220,18 @@ TEST(OddFiles, BadOnesAreRefusedWithTheFileAndTheReason) {
   }
   EXPECT_EQ(good, 11);
   EXPECT_EQ(bad, 39);
+}
+
+TEST(ModelFiles, AreThoseOfThisNameAndNoOthers) {
+  const TemporaryDir dir;
+  for (const char* const name :
+       {"config.json", "tokenizer.json", "README.md", "model.safetensors"}) {
+    blocking_write_file(dir / name, std::string_view(name)).value();
+  }
+  EXPECT_EQ(blocking_read_model_files(dir.path()).value(),
+            (ModelFiles{{"config.json", "config.json"}, {"tokenizer.json", "tokenizer.json"}}));
+  EXPECT_FALSE(is_model_file("../config.json"));
+  EXPECT_FALSE(is_model_file(""));
 }
 
 }  // namespace

@@ -1,9 +1,13 @@
 #include "weft/model/config.h"
 
 #include <algorithm>
+#include <array>
+#include <initializer_list>
 
 #include <fmt/core.h>
 #include <gmock/gmock.h>
+
+#include "weft/model/same_maths.h"
 
 namespace weft {
 namespace {
@@ -213,6 +217,35 @@ TEST(GenerationConfig, GivesItsEndTokensAndNothingElse) {
       (std::vector<std::uint32_t>{5, 6}));
   EXPECT_TRUE(parse_end_tokens(R"({"repetition_penalty": 1.05})", 10).value().empty());
   EXPECT_FALSE(parse_end_tokens(R"({"eos_token_id": "x"})", 10).has_value());
+}
+
+TEST(CheckSameMaths, NamesTheKeyAndBothValues) {
+  const auto with = [](const std::string& more) {
+    return ModelConfig::parse(R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 10,
+      "hidden_size": 8, "intermediate_size": 4, "num_hidden_layers": 1, "num_attention_heads": 2,
+      "max_position_embeddings": 32)" +
+                              more + "}")
+        .value();
+  };
+  const ModelConfig served = with("");
+  for (const char* const same :
+       {"", R"(, "rope_theta": 10000)", R"(, "torch_dtype": "float32")", R"(, "eos_token_id": 3)",
+        R"(, "num_key_value_heads": 2)", R"(, "rope_scaling": null)", R"(, "use_cache": false)"}) {
+    EXPECT_TRUE(check_same_maths(served, with(same))) << same;
+  }
+  for (const auto& [more, key, value] : std::initializer_list<std::array<const char*, 3>>{
+           {R"(, "rope_theta": 500000)", "`rope_theta` is 10000", "500000"},
+           {R"(, "rms_norm_eps": 1e-5)", "`rms_norm_eps` is 1e-06", "1e-05"},
+           {R"(, "tie_word_embeddings": true)", "`tie_word_embeddings` is false", "true"},
+           {R"(, "num_key_value_heads": 1)", "`num_key_value_heads` is 2", "1"},
+           {R"(, "rope_scaling": {"rope_type": "linear", "factor": 2})", "`rope_type` is default",
+            "linear"}}) {
+    const auto checked = check_same_maths(served, with(more));
+    ASSERT_FALSE(checked) << more;
+    EXPECT_EQ(checked.error().code(), ErrorCode::kConflict);
+    EXPECT_NE(checked.error().message().find(key), std::string::npos) << checked.error().message();
+    EXPECT_NE(checked.error().message().find(value), std::string::npos);
+  }
 }
 
 }  // namespace

@@ -162,11 +162,10 @@ Result<void> blocking_load_weights(const fs::path& folder, std::optional<DType> 
 
 // ---- The small files ----
 
-// "" where the folder has no such file.
-Result<std::string> blocking_read_optional(const fs::path& path) {
-  std::error_code ignored;
-  if (!fs::exists(path, ignored)) return std::string();
-  return blocking_read_file(path);
+// "" where there is no such file.
+std::string_view text_of(const ModelFiles& files, const std::string& name) {
+  const auto at = files.find(name);
+  return at == files.end() ? std::string_view() : std::string_view(at->second);
 }
 
 // A special token is a string, or an object whose `content` is one.
@@ -190,53 +189,64 @@ std::string template_text(const json::object& config) {
   return "";
 }
 
-Result<void> blocking_load_text_files(const fs::path& folder, Checkpoint& checkpoint) {
-  WEFT_TRY(checkpoint.tokenizer_json, blocking_read_optional(folder / "tokenizer.json"));
-  WEFT_TRY(checkpoint.chat_template, blocking_read_optional(folder / "chat_template.jinja"));
-  const fs::path path = folder / "tokenizer_config.json";
-  WEFT_TRY(const std::string text, blocking_read_optional(path));
+Result<void> parse_text_files(const ModelFiles& files, ModelDescription& model) {
+  model.tokenizer_json = text_of(files, "tokenizer.json");
+  model.chat_template = text_of(files, "chat_template.jinja");
+  const std::string_view text = text_of(files, "tokenizer_config.json");
   if (text.empty()) return {};
   auto root = parse_json(text);
-  if (!root) return std::move(root).error().with_context(path.string());
-  if (!root->is_object()) {
-    return Error(ErrorCode::kInvalidArgument, path.string() + ": must be a JSON object");
-  }
+  if (root && !root->is_object())
+    root = Error(ErrorCode::kInvalidArgument, "must be a JSON object");
+  if (!root) return std::move(root).error().with_context("tokenizer_config.json");
   const json::object& config = root->get_object();
-  checkpoint.bos_token = token_text(config, "bos_token");
-  checkpoint.eos_token = token_text(config, "eos_token");
-  if (checkpoint.chat_template.empty()) checkpoint.chat_template = template_text(config);
+  model.bos_token = token_text(config, "bos_token");
+  model.eos_token = token_text(config, "eos_token");
+  if (model.chat_template.empty()) model.chat_template = template_text(config);
   return {};
 }
 
-Result<void> blocking_load_config(const fs::path& folder, Checkpoint& checkpoint) {
+Result<void> parse_config_files(const ModelFiles& files, ModelDescription& model) {
+  auto config = ModelConfig::parse(text_of(files, "config.json"));
+  if (!config) return std::move(config).error().with_context("config.json");
+  model.config = std::move(*config);
+  const std::string_view generation = text_of(files, "generation_config.json");
+  if (!generation.empty()) {
+    auto end_tokens = parse_end_tokens(generation, model.config.vocab_size);
+    if (!end_tokens) return std::move(end_tokens).error().with_context("generation_config.json");
+    if (!end_tokens->empty()) model.config.eos_token_ids = std::move(*end_tokens);
+  }
+  model.eos_token_ids = model.config.eos_token_ids;
+  return {};
+}
+
+Result<void> blocking_load_files(const fs::path& folder, Checkpoint& checkpoint) {
   std::error_code ignored;
   if (const fs::path adapter = folder / "adapter_config.json"; fs::exists(adapter, ignored)) {
     return Error(ErrorCode::kUnsupported,
                  adapter.string() + ": adapters (LoRA) are not supported; merge it into its model");
   }
-  const fs::path path = folder / "config.json";
-  WEFT_TRY(const std::string text, blocking_read_file(path));
-  auto config = ModelConfig::parse(text);
-  if (!config) return std::move(config).error().with_context(path.string());
-  checkpoint.config = std::move(*config);
-
-  const fs::path generation_path = folder / "generation_config.json";
-  WEFT_TRY(const std::string generation, blocking_read_optional(generation_path));
-  if (!generation.empty()) {
-    auto end_tokens = parse_end_tokens(generation, checkpoint.config.vocab_size);
-    if (!end_tokens) return std::move(end_tokens).error().with_context(generation_path.string());
-    if (!end_tokens->empty()) checkpoint.config.eos_token_ids = std::move(*end_tokens);
+  WEFT_TRY(checkpoint.files, blocking_read_model_files(folder));
+  if (!checkpoint.files.contains("config.json")) {
+    return blocking_read_file(folder / "config.json").error();  // why there is none
   }
-  checkpoint.eos_token_ids = checkpoint.config.eos_token_ids;
+  auto description = parse_model_files(checkpoint.files);
+  if (!description) return std::move(description).error().with_context(folder.string());
+  static_cast<ModelDescription&>(checkpoint) = std::move(*description);
   return {};
 }
 
 }  // namespace
 
+Result<ModelDescription> parse_model_files(const ModelFiles& files) {
+  ModelDescription model;
+  WEFT_TRY_VOID(parse_config_files(files, model));
+  WEFT_TRY_VOID(parse_text_files(files, model));
+  return model;
+}
+
 Result<Checkpoint> blocking_load_checkpoint(const fs::path& folder, std::optional<DType> dtype) {
   Checkpoint checkpoint;
-  WEFT_TRY_VOID(blocking_load_config(folder, checkpoint));
-  WEFT_TRY_VOID(blocking_load_text_files(folder, checkpoint));
+  WEFT_TRY_VOID(blocking_load_files(folder, checkpoint));
   WEFT_TRY_VOID(blocking_load_weights(folder, dtype, checkpoint));
   return checkpoint;
 }

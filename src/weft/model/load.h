@@ -9,21 +9,30 @@
 #include <vector>
 
 #include "weft/base/result.h"
+#include "weft/checkpoint/model_files.h"
 #include "weft/model/config.h"
 #include "weft/tensor/weight_set.h"
 
 namespace weft {
 
-// A folder made ready to serve.
-struct Checkpoint {
+// What a model's small files say.
+struct ModelDescription {
   ModelConfig config;  // with the eos_token_ids below, so that an engine made from it ends by them
+  std::string tokenizer_json;        // "" where there is none
+  std::string chat_template;         // chat_template.jinja, else tokenizer_config.json's, else ""
+  std::string bos_token, eos_token;  // of tokenizer_config.json, for templates
+  std::vector<std::uint32_t> eos_token_ids;  // of generation_config.json, else of config.json
+};
+
+// Errors: as ModelConfig, naming the file.
+Result<ModelDescription> parse_model_files(const ModelFiles& files);
+
+// A folder made ready to serve.
+struct Checkpoint : ModelDescription {
+  ModelFiles files;
   std::shared_ptr<const WeightLayout> layout;
   std::shared_ptr<WeightSet> weights;
-  bool converted = false;      // --dtype asked for another type than stored, or FP64 became FP32
-  std::string tokenizer_json;  // "" where the folder has none
-  std::string chat_template;   // chat_template.jinja, else tokenizer_config.json's, else ""
-  std::string bos_token, eos_token;          // of tokenizer_config.json, for templates
-  std::vector<std::uint32_t> eos_token_ids;  // of generation_config.json, else of config.json
+  bool converted = false;  // --dtype asked for another type than stored, or FP64 became FP32
 };
 
 // Reads everything; weights straight into one allocated set. `dtype` converts float tensors
