@@ -18,6 +18,9 @@ inline constexpr std::string_view kSessionHeader = "Weft-Session";
 inline constexpr std::string_view kAnonymousOwner = "anonymous";
 inline constexpr std::size_t kMaxSessionBytes = 256;
 inline constexpr std::size_t kMaxLabelBytes = 16 << 10;
+// A version's data, all entries' bytes one after the other in manifest order, is cut into packs of
+// this size.
+inline constexpr std::uint64_t kPackBytes = 64ull << 20;
 
 // 48 bytes: tensor, block, length, encoding (each 32 bits, little-endian), then the digest of the
 // block as it is when decoded.

@@ -2,6 +2,7 @@
 // BlockLedger: which blocks of an upload are there. A block is open, filling (one writer) or
 // verified, and a verified one is never written again. Pure. One thread.
 
+#include <compare>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -12,6 +13,14 @@ namespace weft {
 
 // The length in bytes of block `block` of a tensor. Requires: the tensor has that block.
 std::uint64_t block_length(std::uint64_t tensor_size_bytes, std::uint64_t block);
+
+// Where a block is: the index of its entry in the upload or manifest, and its own in the entry.
+struct BlockPlace {
+  std::uint64_t entry = 0;
+  std::uint64_t block = 0;
+
+  auto operator<=>(const BlockPlace&) const = default;
+};
 
 class BlockLedger {
  public:

@@ -110,7 +110,7 @@ void PullMachine::cut_parts() {
     for (std::uint64_t block = 0; block < block_count(entries_[entry].size_bytes); ++block) {
       first_part_.push_back(parts_.size());
       const std::uint64_t size = block_length(entries_[entry].size_bytes, block);
-      const BlockPlace place{static_cast<std::uint32_t>(entry), static_cast<std::uint32_t>(block)};
+      const BlockPlace place{entry, block};
       for (std::uint64_t done = 0; done < size;) {
         const std::uint64_t piece = std::min(size - done, kPackBytes - at % kPackBytes);
         parts_.push_back({{place, done, piece, piece == size}, at});

@@ -21,13 +21,10 @@
 #include "weft/base/result.h"
 #include "weft/digest/digest.h"
 #include "weft/format/manifest.h"
+#include "weft/protocol/block_frame.h"
 #include "weft/protocol/push_machine.h"
 
 namespace weft {
-
-// A version's data, all entries' bytes one after the other, is cut into packs of this size. Part of
-// the protocol.
-inline constexpr std::uint64_t kPackBytes = 64ull << 20;
 
 // An entry of a manifest, tensors first, then files.
 struct ManifestEntry {

@@ -71,10 +71,16 @@ void PushMachine::opened(const Result<Opened>& answer, std::optional<Millisecond
   if (!blocks) return fail(blocks.error());
   std::uint64_t missing_bytes = 0;
   for (const BlockPlace& place : *blocks) missing_bytes += size_of(place);
-  const bool is_stale =
-      !opened_once_ && !options_.announced && options_.writers == 1 && missing_bytes < total_bytes_;
-  opened_once_ = true;
+  // Not one that we sent to before: what it has may be of another version. Should the call that
+  // drops it be lost, it comes again.
+  const bool is_stale = !options_.announced && options_.writers == 1 && answer->upload != upload_ &&
+                        missing_bytes < total_bytes_;
   if (is_stale) {
+    if (++stale_ > options_.retries) {
+      return fail(Error(ErrorCode::kConflict,
+                        fmt::format("upload {}, of the same names and shapes, cannot be dropped",
+                                    answer->upload)));
+    }
     upload_ = answer->upload;
     step_ = Step::kDrop;
     then_ = Step::kOpen;
@@ -128,7 +134,7 @@ Result<std::vector<BlockPlace>> PushMachine::places(
     if (count > has || first > has - count || count > left) return bad;
     left -= count;
     for (std::uint64_t block = first; block < first + count; ++block) {
-      blocks.push_back({static_cast<std::uint32_t>(entry), static_cast<std::uint32_t>(block)});
+      blocks.push_back({entry, block});
     }
   }
   std::ranges::sort(blocks);
@@ -181,8 +187,9 @@ void PushMachine::end_round() {
 void PushMachine::sealed(const Result<std::string>& id, std::optional<Milliseconds> retry_after) {
   WEFT_CHECK(step_ == Step::kSeal);
   if (!id) return repeat(id.error(), retry_after);
+  // Not again: a commit that is refused each time would be tried for ever.
+  if (id_.empty()) tries_ = 0;
   id_ = *id;
-  tries_ = 0;
   step_ = options_.commit ? Step::kCommit : Step::kDone;
 }
 

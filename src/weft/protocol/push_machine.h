@@ -10,7 +10,6 @@
 // are docs/protocol.md, "Pushing".
 
 #include <chrono>
-#include <compare>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -20,14 +19,6 @@
 #include "weft/protocol/block_ledger.h"
 
 namespace weft {
-
-// Where a block is: the index of its entry in the upload or manifest, and its own in the entry.
-struct BlockPlace {
-  std::uint32_t entry = 0;
-  std::uint32_t block = 0;
-
-  auto operator<=>(const BlockPlace&) const = default;
-};
 
 class PushMachine {
  public:
@@ -126,7 +117,6 @@ class PushMachine {
 
   std::optional<Serving> before_;  // what was served when the push began
   std::string upload_;
-  bool opened_once_ = false;
   bool share_taken_ = false;
   bool committing_ = false;  // a commit was sent: it may have happened
 
@@ -139,6 +129,7 @@ class PushMachine {
 
   unsigned tries_ = 0;
   unsigned lost_ = 0;       // uploads that the server forgot
+  unsigned stale_ = 0;      // uploads that were another version's
   Milliseconds waited_{0};  // at the server's wish
   std::uint64_t best_verified_bytes_ = 0;
 

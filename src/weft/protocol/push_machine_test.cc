@@ -343,6 +343,36 @@ TEST(PushMachine, WithoutDigestsAnOldUploadIsDroppedOnce) {
   EXPECT_EQ(machine.step(), Step::kSend);
 }
 
+TEST(PushMachine, WithoutDigestsAnOldUploadIsDroppedUntilItIsGone) {
+  PushMachine machine = at(Step::kOpen, {.retries = 2, .announced = false});
+  for (int tries = 0; tries < 2; ++tries) {
+    machine.opened(Opened{"u-1", 7, {{0, 0, 3}}});
+    ASSERT_EQ(machine.step(), Step::kDrop);
+    machine.dropped();  // the call was lost
+  }
+
+  machine.opened(Opened{"u-1", 7, {{0, 0, 3}}});
+
+  EXPECT_EQ(machine.step(), Step::kFailed);
+  EXPECT_EQ(machine.error().code(), ErrorCode::kConflict);
+}
+
+TEST(PushMachine, ACommitThatIsAlwaysRefusedIsGivenUp) {
+  PushMachine machine = at(Step::kCommit, {.retries = 3});
+  unsigned commits = 0;
+  for (; machine.step() == Step::kCommit && commits < 100; ++commits) {
+    machine.committed(error(ErrorCode::kConflict));
+    if (machine.step() != Step::kWait) break;
+    machine.waited();
+    machine.serving(std::nullopt);
+    machine.opened(Opened{"u-1", kTotal, {}});
+    machine.sealed(std::string("blake3:new"));
+  }
+
+  EXPECT_EQ(commits, 3u);
+  EXPECT_EQ(machine.step(), Step::kDrop);
+}
+
 TEST(PushMachine, WritersBeginWithTheirShareAndThenHelpTheOthers) {
   PushMachine machine = at(Step::kSend, {.writer = 1, .writers = 2});
   EXPECT_THAT(machine.take(kTotal), ElementsAre(BlockPlace{0, 2}, BlockPlace{2, 0}));

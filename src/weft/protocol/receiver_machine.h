@@ -80,12 +80,6 @@ struct Staging {
   std::optional<Resident> resident;  // what it is, once sealed; the name has no label yet
 };
 
-// A place in a staging.
-struct BlockPlace {
-  std::uint64_t entry, block;
-  bool operator==(const BlockPlace&) const = default;
-};
-
 // What a frame of an upload brings.
 enum class FrameForm {
   kWhole,    // the whole block, encoded somehow

@@ -150,7 +150,7 @@ Result<void> UpdateMachine::abort(std::string_view owner, Epoch epoch, Instant n
 
 Result<void> UpdateMachine::check(std::string_view owner, Epoch epoch, Instant now) {
   expire(now);
-  if (epoch != 0 && epoch == committed_epoch_ && epoch_ == 0) return {};
+  if (epoch != 0 && epoch == committed_epoch_ && state_ == UpdateState::kIdle) return {};
   WEFT_TRY_VOID(check_epoch(epoch, now));
   WEFT_TRY_VOID(enter(owner, now));
   renew(now);

@@ -59,7 +59,7 @@ struct Row {
 };
 
 // docs/protocol.md has this table.
-const std::array<Row, 22> kTable = {{
+const std::array<Row, 26> kTable = {{
     {"start",
      [](Walk& w) { return ok(w.machine.start("a", w.now)); },
      {"open", "open", "-", "-", "-", "-", "open"}},
@@ -120,6 +120,24 @@ const std::array<Row, 22> kTable = {{
     {"failure",
      [](Walk& w) { return w.machine.fail(w.epoch, "test"), true; },
      {"idle", "open", "idle", "idle", "idle", "committing", "idle"}},
+    {"source refused",
+     [](Walk& w) { return w.machine.refuse("a", "test", w.now), true; },
+     {"idle", "idle", "staging", "staging", "idle", "committing", "idle"}},
+    {"roll back",
+     [](Walk& w) { return ok(w.machine.roll_back("a", "old", w.now)); },
+     {"committing", "-", "-", "-", "-", "-", "committing"}},
+    {"upload while memory is read",
+     [](Walk& w) {
+       w.machine.close_gate(true);
+       return ok(w.machine.open_upload("a", kSkeleton, false, w.now));
+     },
+     {"idle", "open", "staging", "-", "staged", "-", "idle"}},
+    {"body while memory is read",
+     [](Walk& w) {
+       w.machine.close_gate(true);
+       return ok(w.machine.open_body("a", w.now));
+     },
+     {"idle", "open", "-", "-", "-", "-", "idle"}},
     {"lease over",
      [](Walk& w) { return w.now += kLease, true; },
      {"idle", "idle", "idle", "idle", "idle", "committing", "idle"}},
@@ -243,8 +261,36 @@ TEST(UpdateMachine, CallsOnTheEpochJustCommittedAreRepeats) {
   Walk walk(Walk::kCommitted);
   EXPECT_TRUE(walk.machine.check("a", walk.epoch, walk.now));
 
-  ASSERT_TRUE(walk.machine.open_body("b", walk.now));
+  ASSERT_TRUE(walk.machine.start("a", walk.now));
+  EXPECT_FALSE(walk.machine.check("a", walk.epoch, walk.now));  // not to finish the next update
+  ASSERT_TRUE(walk.machine.open_body("a", walk.now));
 
+  EXPECT_FALSE(walk.machine.check("a", walk.epoch, walk.now));
+}
+
+TEST(UpdateMachine, ARollbackIsACommitOfItsOwn) {
+  Walk walk(Walk::kCommitted);
+  ASSERT_EQ(walk.machine.roll_back("b", "old", walk.now).value(), FinishStep::kCommit);
+  EXPECT_EQ(walk.machine.roll_back("b", "old", walk.now).value(), FinishStep::kJoin);
+  EXPECT_FALSE(walk.machine.roll_back("b", "other", walk.now));
+  EXPECT_FALSE(walk.machine.finish("b", std::nullopt, walk.now));
+  walk.machine.committed();
+  EXPECT_FALSE(walk.machine.finish("a", "x", walk.now)) << "the commit before is no success now";
+  EXPECT_FALSE(walk.machine.check("a", walk.epoch, walk.now));
+}
+
+TEST(UpdateMachine, WhatCouldNotTakeOverIsClosedAndSaysWhy) {
+  Walk walk(Walk::kCommitting);
+  walk.machine.not_committed("its tokenizer is broken");
+  const Error error = walk.machine.finish("a", "x", walk.now).error();
+  EXPECT_NE(error.message().find("its tokenizer is broken"), std::string::npos) << error.message();
+  EXPECT_TRUE(walk.machine.start("a", walk.now));
+}
+
+TEST(UpdateMachine, WhatWasTakenBackIsNoSuccessWhenItIsRepeated) {
+  Walk walk(Walk::kCommitted);
+  walk.machine.take_back("it was corrupt");
+  EXPECT_FALSE(walk.machine.finish("a", "x", walk.now));
   EXPECT_FALSE(walk.machine.check("a", walk.epoch, walk.now));
 }
 
