@@ -8,13 +8,15 @@ export CCACHE_BASEDIR := $(CURDIR)
 JOBS ?= $(shell nproc)
 OUT ?= out/demo
 
-.PHONY: help setup build demo test bench check format clean
+.PHONY: help setup build demo test bench bench-transfer bench-pause check format clean
 
 help:
 	@echo 'make demo     a trainer improves a model through weft while a server generates (at most 10 minutes)'
 	@echo 'make test     build and run all tests'
 	@echo 'make build    programs in build/release/bin'
 	@echo 'make bench    speeds, each checked and compared with what a user would otherwise do'
+	@echo 'make bench-transfer  push and pull of 1.19 GB beside iperf3, a bare loop, nginx and curl'
+	@echo 'make bench-pause     what a commit does to sequences that decode'
 	@echo 'make check    format, layers, lints, clang-tidy, and the tests under sanitizers'
 	@echo 'make format   rewrite the sources with clang-format'
 	@echo 'make setup    install what a bare Debian 12 lacks'
@@ -42,6 +44,15 @@ test: setup
 bench: setup
 	$(call ninja,release,all)
 	@tools/bench.sh
+
+bench-transfer:
+	@tools/setup.sh bench
+	$(call ninja,release,weft transfer_worker)
+	@/usr/bin/python3 bench/transfer_bench.py $(BENCH_FLAGS)
+
+bench-pause: setup
+	$(call ninja,release,weft pause_worker)
+	@/usr/bin/python3 bench/pause_bench.py $(BENCH_FLAGS)
 
 check: setup
 	@tools/check.sh

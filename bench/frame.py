@@ -9,6 +9,7 @@ import os
 import pathlib
 import re
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -63,11 +64,11 @@ class Server:
         self.port = int(found[1])
         self.url = f"http://127.0.0.1:{self.port}"
 
-    def call(self, method, path, body=None):
+    def call(self, method, path, body=None, headers=None):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
         with contextlib.closing(connection):
-            headers = {"Content-Type": "application/json"} if body is not None else {}
-            connection.request(method, path, json.dumps(body) if body is not None else None, headers)
+            kind = {"Content-Type": "application/json"} if body is not None else {}
+            connection.request(method, path, json.dumps(body) if body is not None else None, {**kind, **(headers or {})})
             response = connection.getresponse()
             text = response.read()
             if response.status != 200:
@@ -84,6 +85,50 @@ class Server:
 
     def __exit__(self, *_):
         self.stop()
+
+
+class Worker:
+    """A program of bench/ that obeys lines of text, an answer in JSON each. Its first line says that it is ready."""
+
+    def __init__(self, program, *arguments):
+        self.process = subprocess.Popen([WEFT.parent / program, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.first_line = self.process.stdout.readline().strip()
+        if not self.first_line:
+            raise RuntimeError(f"{program} did not start")
+
+    def ask(self, *words):
+        self.process.stdin.write(" ".join(map(str, words)) + "\n")
+        self.process.stdin.flush()
+        answer = json.loads(self.process.stdout.readline() or '{"error": "it ended"}')
+        if "error" in answer:
+            raise RuntimeError(f"{' '.join(map(str, words))}: {answer['error']}")
+        return answer
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
+
+def free_port():
+    """One that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_for_port(port, seconds=10):
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
 
 
 def run(command, **options):
