@@ -109,11 +109,6 @@ bool is_quiet(int descriptor) {
   return size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
 }
 
-net::awaitable<void> wait_readable(tcp::socket& socket) {
-  auto [failed] = co_await socket.async_wait(tcp::socket::wait_read, kAwait);
-  static_cast<void>(failed);  // reading will say the same
-}
-
 net::awaitable<void> wait_at_most(std::chrono::milliseconds time) {
   const net::any_io_executor executor = co_await net::this_coro::executor;
   net::steady_timer timer(executor, time);

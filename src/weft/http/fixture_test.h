@@ -28,12 +28,15 @@ using namespace std::chrono_literals;
 // A plain socket that says exactly what it is told to.
 class RawClient {
  public:
-  explicit RawClient(std::uint16_t port, int receive_buffer_bytes = 0)
-      : descriptor_(socket(AF_INET, SOCK_STREAM, 0)) {
+  RawClient() : descriptor_(socket(AF_INET, SOCK_STREAM, 0)) {}
+  explicit RawClient(std::uint16_t port, int receive_buffer_bytes = 0) : RawClient() {
     if (receive_buffer_bytes > 0) {
       setsockopt(descriptor_, SOL_SOCKET, SO_RCVBUF, &receive_buffer_bytes,
                  sizeof receive_buffer_bytes);
     }
+    connect_to(port);
+  }
+  void connect_to(std::uint16_t port) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(port);

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -84,16 +85,27 @@ struct ServerOptions {
   ServerKeys keys;
 };
 
+// What happened since the server began, for metrics.
+struct ServerCounts {
+  std::size_t open_connections = 0;  // now
+  std::uint64_t accepted = 0;        // connections
+  std::uint64_t refused = 0;         // connections over max_connections; each was told 503
+  std::uint64_t timed_out = 0;       // connections closed in the middle of a request or an answer
+  std::map<int, std::uint64_t> responses;  // number of answers by status
+};
+
 // Listens from create() to stop() or destruction. Thread-safe.
 class Server {
  public:
-  // Errors: kConflict when the port is taken, kInvalidArgument for a host that is none or for two
-  // routes that match the same request.
+  // Raises this process's limit of open files as far as it may; connections take at most seven
+  // eighths of it. Errors: kConflict when the port is taken, kInvalidArgument for a host that is
+  // none or for two routes that match the same request.
   static Result<std::unique_ptr<Server>> create(ServerOptions options, std::vector<Route> routes);
   virtual ~Server() = default;
 
   virtual std::uint16_t port() const = 0;
   virtual std::size_t open_connections() const = 0;
+  virtual ServerCounts counts() const = 0;
   // Stops accepting, lets answers that have begun finish for at most `grace`, then closes all.
   // Blocks.
   virtual void blocking_stop(std::chrono::milliseconds grace) = 0;

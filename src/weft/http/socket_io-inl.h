@@ -43,6 +43,8 @@ struct Stream {
   // Memory for a read of up to 16 KiB at the end of the input, and what to do after it.
   net::mutable_buffer prepare();
   void commit(std::size_t bytes);
+  // Reads what is there already; would_block if there is nothing, eof at the end.
+  error_code read_now();
 
   tcp::socket socket;
   Clock::time_point last_active = Clock::now();  // of the last byte in or out
@@ -52,6 +54,9 @@ struct Stream {
   std::size_t begin_ = 0;  // input before it is consumed
   std::size_t end_ = 0;    // input from it on is room for a read
 };
+
+// Waits until there is something to read, be it the end or an error; holds no memory for it.
+net::awaitable<void> wait_readable(tcp::socket& socket);
 
 // Reads something into stream.unread(). Returns eof at the end.
 net::awaitable<error_code> fill(Stream& stream);

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include <fmt/format.h>
+#include <sys/socket.h>
 
 #include "weft/http/socket_io-inl.h"
 
@@ -111,7 +112,9 @@ net::awaitable<std::optional<BodyFailure>> read_until_close(Stream& stream, Body
 
 void Stream::consume(std::size_t bytes) {
   begin_ += bytes;
-  if (begin_ == end_) input_.clear(), begin_ = end_ = 0;
+  if (begin_ < end_) return;
+  input_ = std::string();  // an idle connection holds no buffer
+  begin_ = end_ = 0;
 }
 
 net::mutable_buffer Stream::prepare() {
@@ -124,6 +127,21 @@ void Stream::commit(std::size_t bytes) {
   if (bytes > 0) last_active = Clock::now();
   end_ += bytes;
   input_.resize(end_);
+}
+
+error_code Stream::read_now() {
+  const net::mutable_buffer room = prepare();
+  const ssize_t size = ::recv(socket.native_handle(), room.data(), room.size(), MSG_DONTWAIT);
+  const int error = errno;
+  commit(size > 0 ? static_cast<std::size_t>(size) : 0);
+  if (size > 0) return error_code();
+  if (size == 0) return net::error::eof;
+  return error_code(error, net::error::get_system_category());
+}
+
+net::awaitable<void> wait_readable(tcp::socket& socket) {
+  auto [failed] = co_await socket.async_wait(tcp::socket::wait_read, kAwait);
+  static_cast<void>(failed);  // reading will say the same
 }
 
 net::awaitable<error_code> fill(Stream& stream) {
