@@ -30,7 +30,7 @@ class PushMachine {
     Milliseconds patience{600'000};
     bool commit = true;  // false: done when it is sealed
     // The skeleton has the digests. Without them the blocks of an earlier upload with the same
-    // skeleton cannot be told from ours: such an upload is dropped and opened anew.
+    // skeleton cannot be told from ours: the first opening replaces it, see replaces().
     bool announced = true;
     bool base = false;     // the skeleton names a base; unless `partial`, it can do without
     bool partial = false;  // what is not sent is the base's
@@ -87,6 +87,9 @@ class PushMachine {
             std::optional<Milliseconds> retry_after = {});
 
   bool with_base() const { return with_base_; }
+  // kOpen: the `replace` of the call. Without digests it begins a new upload, so it may not drop
+  // the one that we have begun, nor one that others share.
+  bool replaces() const { return options_.announced || (options_.writers == 1 && upload_.empty()); }
   Milliseconds wait() const { return wait_; }
   const std::string& upload() const { return upload_; }  // "" before it is open
   const std::string& id() const { return id_; }          // of the sealed version

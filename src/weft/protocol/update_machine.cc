@@ -34,10 +34,10 @@ Result<void> UpdateMachine::start(std::string_view owner, Instant now) {
 
 Result<UpdateMachine::Opened> UpdateMachine::open_upload(std::string_view owner,
                                                          const Digest& skeleton, bool replace,
-                                                         Instant now) {
+                                                         Instant now, bool may_resume) {
   WEFT_TRY_VOID(enter(owner, now));
   const bool staged = state_ == UpdateState::kStaging || state_ == UpdateState::kStaged;
-  if (staged && skeleton_ == skeleton) {
+  if (staged && may_resume && skeleton_ == skeleton) {
     renew(now);
     return Opened{epoch_, true};
   }

@@ -56,10 +56,10 @@ class UpdateMachine {
   // Where a staging would begin while the gate is closed (its memory is still read), the epoch is 0
   // and nothing has changed.
   void close_gate(bool closed) { gate_closed_ = closed; }
-  // A new upload, or the one of the same `skeleton` that the owner has open. `replace` drops
-  // another one of the owner's.
+  // A new upload, or the one of the same `skeleton` that the owner has open, unless it may not be
+  // resumed. `replace` drops another one of the owner's.
   Result<Opened> open_upload(std::string_view owner, const Digest& skeleton, bool replace,
-                             Instant now);
+                             Instant now, bool may_resume = true);
   // A whole file as one body.
   Result<Epoch> open_body(std::string_view owner, Instant now);
   // update {"path"}: needs start(). A staged set is staged anew.
