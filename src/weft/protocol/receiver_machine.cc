@@ -92,6 +92,14 @@ Result<void> check_tied_head(const Staging& staging) {
           kHeadName, kEmbeddingName));
 }
 
+bool is_announced(const Staging& staging) {
+  for (std::size_t entry = 0; entry < staging.announced.size(); ++entry) {
+    if (staging.announced[entry].size() != block_count(staging.plan.sizes_bytes[entry]))
+      return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 Staging::Staging(UploadPlan plan_, std::vector<std::vector<Digest>> announced_, Resident served_,
@@ -233,6 +241,7 @@ Result<Opening> ReceiverMachine::opened(const Result<Epoch>& epoch,
   staging_->epoch = *epoch;
   if (rules_.patch_mode) {
     for (const auto [entry, block] : copies(*staging_)) {
+      if (staging_->plan.try_file(entry)) continue;  // those are gathered anew
       staging_->ledger.claim(entry, block);
       staging_->ledger.verified(entry, block, staging_->announced[entry][block]);
     }
@@ -248,7 +257,11 @@ Result<Opening> ReceiverMachine::open_upload(std::string_view owner, const Uploa
                                            offer.base.has_value(), spare());
   WEFT_TRY_VOID(check_patchable(*staging));
   machine_.close_gate(waiting() != Wait::kNone);
-  WEFT_TRY(const auto answer, machine_.open_upload(owner, offer.skeleton, offer.replace, now));
+  // Names and shapes alone do not say that what came before is of the same version: whoever wants
+  // to begin anew does, and what is still on its way to the old upload is fenced.
+  const bool may_resume = !offer.replace || is_announced(*staging);
+  WEFT_TRY(const auto answer,
+           machine_.open_upload(owner, offer.skeleton, offer.replace, now, may_resume));
   if (answer.resumed) return Opening{answer.epoch, true};
   return opened(answer.epoch, std::move(staging), now);
 }
@@ -314,7 +327,7 @@ Result<std::shared_ptr<Staging>> ReceiverMachine::staging(Epoch epoch) {
   return Error(ErrorCode::kConflict, "the header of this upload has not come yet");
 }
 
-std::vector<BlockPlace> ReceiverMachine::copies(const Staging& staging) const {
+std::vector<BlockPlace> ReceiverMachine::copies(const Staging& staging) {
   std::vector<BlockPlace> places;
   for (std::uint64_t entry = 0; entry < staging.announced.size(); ++entry) {
     const auto* const have = staging.served_blocks(entry);
@@ -465,7 +478,8 @@ Result<UpdateMachine::FinishStep> ReceiverMachine::finish(std::string_view owner
                  "on_update");
   }
   WEFT_TRY(const auto step, machine_.finish(owner, wish.label, now));
-  if (step == UpdateMachine::FinishStep::kRename && wish.label) rename(*wish.label);
+  if (step == UpdateMachine::FinishStep::kRename && wish.label)
+    residents_[serving_].name.label = *wish.label;
   if (step != UpdateMachine::FinishStep::kCommit) return step;
   Resident resident = *staging_->resident;
   resident.name.label = wish.label.value_or(serving().name.label);
@@ -503,6 +517,7 @@ Result<UpdateMachine::FinishStep> ReceiverMachine::roll_back(
              .set = spare(),
              .version = {},
              .on_update = wish.on_update,
+             .is_rollback = true,
              .tensors = layout_->tensors().size(),
              .bytes = layout_->payload_bytes()},
             std::move(resident));
@@ -556,6 +571,12 @@ void ReceiverMachine::undone() {
   patching_ = false;
   residents_[serving_] = std::move(next_);
   unconfirmed_ = nullptr;
+}
+
+Result<void> ReceiverMachine::rename(const std::string& label) {
+  WEFT_TRY_VOID(check_label(label));
+  residents_[serving_].name.label = label;
+  return {};
 }
 
 Result<SetIndex> ReceiverMachine::begin_read(const std::string& id) {

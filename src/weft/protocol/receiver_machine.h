@@ -109,7 +109,7 @@ struct Opening {
 };
 
 struct CommitWish {
-  std::optional<std::string> label;  // nothing: it stays
+  std::optional<std::string> label{};  // nothing: it stays
   OnUpdate on_update = OnUpdate::kContinue;
   Provenance provenance{};
 };
@@ -120,6 +120,7 @@ struct Handover {
   SetIndex set = 0;
   VersionName version;
   OnUpdate on_update = OnUpdate::kContinue;
+  bool is_rollback = false;
   bool in_place = false;   // patch mode: the staging's patches are written over the serving set
   bool new_files = false;  // its files are not those of what serves
   std::uint64_t tensors = 0, bytes = 0;
@@ -158,8 +159,9 @@ class ReceiverMachine {
   // The staging of `epoch`, or the one just committed. Errors: kConflict.
   Result<std::shared_ptr<Staging>> staging(Epoch epoch);
   // The blocks that the serving version has and that need not come: claim each, copy it (a file's
-  // from the serving files), settle it with its digest. In patch mode they are settled already.
-  std::vector<BlockPlace> copies(const Staging& staging) const;
+  // from the serving files), settle it with its digest. In patch mode those of tensors are settled
+  // already: a claim does not find them open.
+  static std::vector<BlockPlace> copies(const Staging& staging);
   // Claims a block for one writer. Unless found is kYours there is nothing to settle. Errors:
   // kInvalidArgument for a place outside the grid, or changes of what has no base; kTooLarge when
   // patches would be too many; kConflict.
@@ -206,7 +208,8 @@ class ReceiverMachine {
   void undone();
   const std::shared_ptr<Staging>& unconfirmed() const { return unconfirmed_; }
 
-  void rename(const std::string& label) { residents_[serving_].name.label = label; }
+  // Errors: kInvalidArgument for a label that is too long.
+  Result<void> rename(const std::string& label);
 
   // Readers of a set's bytes from outside. Errors: kNotFound naming the id; kConflict for a
   // converted version, and in patch mode.
