@@ -8,12 +8,10 @@
 #include "weft/base/result.h"
 #include "weft/format/manifest.h"
 #include "weft/http/body.h"
+#include "weft/protocol/block_frame.h"
 #include "weft/transfer/version_source.h"
 
 namespace weft {
-
-// What one pack holds, the last one of a version less. Part of the protocol.
-inline constexpr std::uint64_t kPackBytes = 64ull << 20;
 
 class VersionLayout {
  public:
