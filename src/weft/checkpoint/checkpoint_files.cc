@@ -173,7 +173,12 @@ Result<void> CheckpointFiles::blocking_add(const fs::path& path,
 
 Result<void> CheckpointFiles::blocking_read(const Entry& tensor, std::span<std::byte> out) const {
   WEFT_DCHECK(out.size() == tensor_size_bytes(tensor.spec).value());
-  auto read = files_.at(tensor.file).blocking_read_at(tensor.offset_bytes, out);
+  return blocking_read_at(tensor, 0, out);
+}
+
+Result<void> CheckpointFiles::blocking_read_at(const Entry& tensor, std::uint64_t offset_bytes,
+                                               std::span<std::byte> out) const {
+  auto read = files_.at(tensor.file).blocking_read_at(tensor.offset_bytes + offset_bytes, out);
   if (!read) return std::move(read).error().with_context(tensor.spec.name);
   return {};
 }

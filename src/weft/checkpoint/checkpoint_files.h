@@ -31,6 +31,9 @@ class CheckpointFiles {
   const std::vector<Entry>& tensors() const { return tensors_; }  // sorted by name
   // Reads one tensor's bytes. Requires: out.size() is the tensor's size. Blocks.
   Result<void> blocking_read(const Entry& tensor, std::span<std::byte> out) const;
+  // Reads `out.size()` of its bytes from `offset_bytes` on. Requires: it has them. Blocks.
+  Result<void> blocking_read_at(const Entry& tensor, std::uint64_t offset_bytes,
+                                std::span<std::byte> out) const;
   // The path of the file that holds it, for messages.
   const std::filesystem::path& path_of(const Entry& tensor) const;
 

@@ -102,6 +102,7 @@ void PushMachine::begin_round(const Opened& answer, std::vector<BlockPlace> bloc
   if (verified_bytes_ > best_verified_bytes_) {  // the last try brought something
     best_verified_bytes_ = verified_bytes_;
     tries_ = 0;
+    wishes_ = 0;
   }
   only_share_ = options_.writers > 1 && !std::exchange(share_taken_, true);
   if (only_share_) {
@@ -234,7 +235,10 @@ void PushMachine::reopen(const Error& error, std::optional<Milliseconds> retry_a
 void PushMachine::retry(const Error& error, std::optional<Milliseconds> retry_after, Step then) {
   if (!can_resume(error.code())) return fail(error);
   if (retry_after) {
-    wait_ = std::clamp(*retry_after, kFirstWait, kLongestWish);
+    // It counts in seconds, and what the server waits for is often over in milliseconds: so we ask
+    // earlier at first.
+    wait_ = std::min({std::max(*retry_after, kFirstWait), kLongestWish,
+                      kFirstWait * (1 << std::min(wishes_++, 10u))});
     waited_ += wait_;
     if (waited_ > options_.patience) return fail(error);
   } else {

@@ -134,6 +134,7 @@ class PushMachine {
   unsigned lost_ = 0;       // uploads that the server forgot
   unsigned stale_ = 0;      // uploads that were another version's
   Milliseconds waited_{0};  // at the server's wish
+  unsigned wishes_ = 0;     // in a row
   std::uint64_t best_verified_bytes_ = 0;
 
   std::uint64_t total_bytes_ = 0;

@@ -1,6 +1,8 @@
 #pragma once
-// The sending side: pushes the tensors of a version to a server and commits it there.
+// The sending side: pushes a version to a server (an engine's receiver, or a store) and commits it
+// there. docs/protocol.md, "Pushing".
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -10,33 +12,64 @@
 #include "weft/base/result.h"
 #include "weft/http/client.h"
 #include "weft/tensor/tensor.h"
+#include "weft/transfer/tensor_source.h"
 
 namespace weft {
+
+// Whether the digests go ahead of the blocks. With them, blocks that the server has are not sent,
+// and a push that was killed goes on where it stopped; without them the bytes are read once.
+enum class Announce { kAutomatic, kAlways, kNever };  // automatic: unless the source is costly
 
 struct PushOptions {
   std::string label{};    // of the new version; "" leaves the server's label as it is
   std::string session{};  // Weft-Session: the owner; "" draws one
   unsigned connections = 2;
-  unsigned retries = 5;  // of a cut connection; each goes on from what is missing
+  unsigned retries = 5;  // in a row that bring nothing; each goes on from what is missing
   bool commit = true;    // false: stop when it is staged
-  // Bytes of payload that the server has verified, out of all; called from the pushing thread.
+  // Bytes of content that the server has verified, out of all; called from the pushing thread.
   std::function<void(std::uint64_t done_bytes, std::uint64_t total_bytes)> progress{};
+
+  Announce announce = Announce::kAutomatic;
+  // Of this very source, hashed before: they are announced, and nothing is hashed again.
+  const VersionDigests* digests = nullptr;
+
+  // Id of a version that the server has. What differs little from it may go as sparse blocks, if
+  // `base_source` has its tensors. A server that does not have it is sent everything as it is.
+  std::string base{};
+  const TensorSource* base_source = nullptr;
+  bool partial =
+      false;          // tensors that the source lacks are the base's; then the base must be there
+  bool zstd = false;  // compress blocks where that makes them shorter
+  int zstd_level = 1;
+
+  // Of the commit: docs/protocol.md. "" where nothing is to be said.
+  std::string head{}, if_match{}, parent{}, origin{}, on_update{};
+
+  // Several writers push one version: the same source (in shape), session and options on each, but
+  // for `writer`. Each begins with its share of the blocks.
+  unsigned writer = 0, writers = 1;
 };
 
 struct PushReport {
   std::string id;                   // of the committed version
-  std::uint64_t total_bytes = 0;    // of the tensors
+  std::uint64_t total_bytes = 0;    // of the entries
   std::uint64_t sent_bytes = 0;     // on the wire, bodies only
   std::uint64_t skipped_bytes = 0;  // the server had them
-  unsigned resumed = 0;             // how often a cut connection was taken up again
+  unsigned resumed = 0;             // how often something was taken up again
+  // Of the bodies that the server took, by Encoding: identity, zstd, sparse; frames not counted.
+  std::array<std::uint64_t, 3> payload_bytes{};
   double hash_seconds = 0, send_seconds = 0, commit_seconds = 0, total_seconds = 0;
   double stall_us = 0;  // between the last step on the old set and the new one in place
 };
 
-// Pushes `tensors` (canonical coordinates; their memory is read until this returns) and, with
-// options.commit, makes them what the server serves. Nothing changes there before that. Blocks.
-// Errors: the server's own, with its words; kDisconnected when retries ran out. After an error the
-// server's old version serves on.
+// Pushes all of `source` and, with options.commit, makes it what the server serves (or the head of
+// a store). Nothing changes there before that. Memory: a few blocks for each connection. Blocks.
+// Errors: the server's own, with its words; the source's; kDisconnected when retries ran out. After
+// an error the server's old version serves on.
+Result<PushReport> blocking_push(http::Client& server, const TensorSource& source,
+                                 const PushOptions& options);
+
+// The same for tensors in memory (canonical coordinates; read until this returns), without files.
 Result<PushReport> blocking_push(http::Client& server, std::span<const TensorView> tensors,
                                  const PushOptions& options);
 
