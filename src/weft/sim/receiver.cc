@@ -23,7 +23,7 @@ Resident resident_of(const Content& content) {
 
 Receiver::Receiver(Simulation& simulation_, Library& library, std::string name_,
                    ReceiverRules rules)
-    : Node(simulation_, std::move(name_)),
+    : Source(simulation_, std::move(name_)),
       library_(library),
       rules_(rules),
       hashes_patches_(simulation_.random.chance(50)) {
@@ -346,7 +346,7 @@ void Receiver::confirm() {
   });
 }
 
-Result<std::shared_ptr<const VersionContent>> Receiver::content_of(const std::string& id) const {
+Result<std::shared_ptr<const VersionContent>> Receiver::content_of(const std::string& id) {
   for (const Resident* const resident : {&machine_->serving(), machine_->retired()}) {
     if (resident != nullptr && resident->name.id == id) return resident->content;
   }

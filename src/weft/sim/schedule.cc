@@ -1,9 +1,11 @@
 #include "weft/sim/schedule.h"
 
+#include <array>
 #include <memory>
 
 #include <fmt/core.h>
 
+#include "weft/sim/internal/puller.h"
 #include "weft/sim/internal/rules.h"
 #include "weft/sim/internal/trainer.h"
 
@@ -28,6 +30,9 @@ class Schedule {
       trainers_.push_back(std::make_unique<Trainer>(simulation_, network_, receiver_,
                                                     fmt::format("trainer-{}", i), habits(i)));
       push_now_and_then(*trainers_.back());
+    }
+    for (Puller& puller : pullers_) {
+      if (random.chance(60)) pull_now_and_then(puller);
     }
     if (crashes_) {
       for (const auto& trainer : trainers_) crash_now_and_then(*trainer);
@@ -98,6 +103,19 @@ class Schedule {
     });
   }
 
+  // What serves, mostly; also what is gone, or never was there.
+  void pull_now_and_then(Puller& puller) {
+    simulation_.after(simulation_.random.between(seconds(0), seconds(60)), [this, &puller] {
+      if (is_quiet_) return;
+      if (puller.up() && puller.idle()) {
+        const Resident* const retired = receiver_.retired();
+        const bool old = retired != nullptr && simulation_.random.chance(30);
+        puller.pull(old ? retired->name.id : receiver_.serving().id);
+      }
+      pull_now_and_then(puller);
+    });
+  }
+
   void crash_now_and_then(Node& node) {
     Random& random = simulation_.random;
     simulation_.after(random.between(seconds(0), seconds(150)), [this, &node] {
@@ -138,12 +156,26 @@ class Schedule {
       simulation_.violated(rule::kLiveness, fmt::format("{} could not be pushed", content->name));
     }
     receiver_.check_idle();
+    if (!receiver_.patches()) last_pull();
+  }
+
+  void last_pull() {
+    Puller last(simulation_, network_, library_, {&cache_, &receiver_}, "last");
+    last.pull(receiver_.serving().id);
+    simulation_.run_until(simulation_.now() + kLastPushTime);
+    if (!simulation_.failed() && last.last() == nullptr) {
+      simulation_.violated(rule::kLiveness, "what serves could not be pulled");
+    }
   }
 
   Simulation simulation_;
   Network network_;
   Library library_;
   Receiver receiver_;
+  Cache cache_{simulation_, network_, receiver_, "cache"};
+  std::array<Puller, 2> pullers_{
+      {{simulation_, network_, library_, {&receiver_}, "puller-0"},
+       {simulation_, network_, library_, {&cache_, &receiver_}, "puller-1"}}};
   std::vector<std::unique_ptr<Trainer>> trainers_;
   bool crashes_ = false;
   bool is_quiet_ = false;

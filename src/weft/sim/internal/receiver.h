@@ -17,6 +17,7 @@
 #include "weft/sim/internal/content.h"
 #include "weft/sim/internal/engine.h"
 #include "weft/sim/internal/network.h"
+#include "weft/sim/internal/source.h"
 
 namespace weft::sim {
 
@@ -44,7 +45,7 @@ struct SentBlock {
 SentBlock block_to_send(const Offer& offer, const BlockPlace& place, bool sparse);
 inline constexpr std::size_t kPiecesOfBlock = 3;  // the frame, and the payload in two parts
 
-class Receiver : public Node {
+class Receiver : public Source {
  public:
   template <typename T>
   using Reply = Network::Reply<T>;
@@ -69,8 +70,8 @@ class Receiver : public Node {
 
   // Of the pull: a reader of one version's bytes.
   Result<std::shared_ptr<Download>> open_download(const std::string& id,
-                                                  std::vector<std::size_t> places);
-  Result<std::shared_ptr<const VersionContent>> content_of(const std::string& id) const;
+                                                  std::vector<std::size_t> places) override;
+  Result<std::shared_ptr<const VersionContent>> content_of(const std::string& id) override;
 
   const VersionName& serving() const { return engine_->version(); }
   const Resident* retired() const { return machine_->retired(); }
