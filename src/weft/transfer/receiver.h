@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "weft/base/result.h"
@@ -18,6 +19,8 @@
 #include "weft/tensor/on_update.h"
 #include "weft/tensor/weight_set.h"
 #include "weft/transfer/receiver_metrics.h"
+#include "weft/transfer/upload_host.h"
+#include "weft/transfer/version_source.h"
 
 namespace weft {
 
@@ -73,12 +76,14 @@ enum class Verify {
 
 struct ReceiverOptions {
   std::chrono::seconds lease{300};  // an update that hears nothing for so long is dropped
+  std::chrono::milliseconds reader_grace{5'000};  // of readers of a set about to be overwritten
   bool tied_embeddings = false;  // a pushed lm_head.weight must equal the embedding, and is dropped
   OnUpdate on_update = OnUpdate::kContinue;  // where a commit does not say
   OnThird on_third = OnThird::kWait;
   CommitMode commit_mode = CommitMode::kAutomatic;
-  std::uint64_t max_patch_bytes = 0;  // that one upload may hold in patch mode; 0: as chosen
-  Verify verify = Verify::kFull;
+  std::uint64_t memory_limit_bytes = 0;  // kAutomatic: of both sets; 0: what the machine has free
+  std::uint64_t max_patch_bytes = 0;  // that one upload may hold in patch mode; 0: a tenth of a set
+  Verify verify = Verify::kBackground;
   std::optional<std::filesystem::path> state_dir;  // what is committed is kept here
   std::shared_ptr<const ModelFiles> files;         // of what is served at the start; null: none
 };
@@ -89,14 +94,18 @@ class Receiver {
   // `serving` is what the target serves now; the second set is allocated here. Hashes what is
   // served and tells `target` its id through rename(). `target` must outlive this, and this the
   // server of its routes. Blocks. Errors: kOverloaded with the numbers when there is no memory for
-  // a second set.
+  // the second set that kSet asks for; kInvalidArgument for kFinish without one.
   static Result<std::unique_ptr<Receiver>> blocking_create(std::shared_ptr<WeightSet> serving,
                                                            WeightTarget& target,
                                                            ReceiverOptions options);
   virtual ~Receiver() = default;
 
-  // PUT /weft/v1/weights, /weft/v1/uploads..., /weft/v1/status: docs/protocol.md.
+  // All of the data plane, /weft/v1/...: docs/protocol.md.
   virtual std::vector<http::Route> routes() = 0;
+  // The same without HTTP, for who pulls from elsewhere into this server, and for who hands out
+  // what it has. The source lives as long as this.
+  virtual std::shared_ptr<UploadHost> upload_host() = 0;
+  virtual VersionSource& source() = 0;
 
   // The same machine, driven by vLLM's control routes; `owner` from Weft-Session or "anonymous".
   // Each calls `done` once, from any thread. Order errors are kConflict.
@@ -107,11 +116,15 @@ class Receiver {
   virtual void update(const std::string& owner, std::optional<std::string> path, Done done) = 0;
   // An update() whose source may not be read: closes the owner's update, as when staging fails.
   virtual void refuse_update(const std::string& owner, const Error& error) = 0;
-  // Commits what is staged; with nothing staged moves the label alone.
+  // Commits what is staged; with nothing staged moves the label alone. `on_update`: nothing means
+  // the option's.
   virtual void finish_update(const std::string& owner, std::optional<std::string> label,
-                             Done done) = 0;
+                             std::optional<OnUpdate> on_update, Done done) = 0;
+  void finish_update(const std::string& owner, std::optional<std::string> label, Done done) {
+    finish_update(owner, std::move(label), std::nullopt, std::move(done));
+  }
   virtual Result<void> set_label(const std::string& label) = 0;
-  virtual ReceiverMetrics metrics() { return {}; }
+  virtual ReceiverMetrics metrics() = 0;
 
   // "blake3:..." of what is served, and SHA-256 of each tensor as vLLM's /weight_checker keys them,
   // hashed by a background thread; `done` from any thread.

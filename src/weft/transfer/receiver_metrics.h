@@ -35,6 +35,9 @@ struct ReceiverMetrics {
 
   // Updates by how they ended. A rollback is not among the committed.
   std::uint64_t committed = 0, failed = 0, rolled_back = 0;
+  std::uint64_t corrupt = 0;        // patched in place, found wrong, taken back
+  std::uint64_t residents = 1;      // versions that are whole in memory: served or rolled back to
+  std::int64_t last_commit_ms = 0;  // Unix time; 0: none yet
   std::array<Time, kUpdateStageNames.size()> stages{};
   std::map<std::string, std::uint64_t> bytes;     // of payloads that came, by encoding
   std::map<std::string, std::uint64_t> refusals;  // by error_traits(code).name

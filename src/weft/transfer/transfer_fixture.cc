@@ -166,11 +166,39 @@ void FakeTarget::take(std::shared_ptr<const WeightSet> weights, const Takeover& 
     const std::lock_guard lock(mutex_);
     if (weights) weights_ = std::move(weights);
     version_ = takeover.version;
+    if (takeover.files) files_ = *takeover.files;
+    on_update_ = takeover.on_update;
+    if (on_update_ == OnUpdate::kFinish) running_.push_back(takeover.released);
     ++commits_;
   }
   constexpr std::uint64_t kStallUs = 5;
   done(Committed{kStallUs});
-  takeover.released();
+  if (takeover.on_update != OnUpdate::kFinish) takeover.released();
+}
+
+Result<void> FakeTarget::check_files(const ModelFiles& files) {
+  const auto config = files.find("config.json");
+  if (config == files.end() || config->second != "bad") return {};
+  return Error(ErrorCode::kConflict, "config.json: hidden_size is another");
+}
+
+void FakeTarget::end_sequences() {
+  std::vector<std::function<void()>> running;
+  {
+    const std::lock_guard lock(mutex_);
+    running.swap(running_);
+  }
+  for (const auto& end : running) end();
+}
+
+ModelFiles FakeTarget::files() const {
+  const std::lock_guard lock(mutex_);
+  return files_;
+}
+
+OnUpdate FakeTarget::last_on_update() const {
+  const std::lock_guard lock(mutex_);
+  return on_update_;
 }
 
 void FakeTarget::rename(VersionName version) {
@@ -342,19 +370,34 @@ Result<void> blocking_result(const std::function<void(Receiver::Done)>& call) {
   return promise.get_future().get();
 }
 
+std::string frame(std::size_t entry, std::uint64_t block, Encoding encoding,
+                  std::span<const std::byte> payload, const Digest& digest) {
+  const BlockFrame head{static_cast<std::uint32_t>(entry), static_cast<std::uint32_t>(block),
+                        static_cast<std::uint32_t>(payload.size()),
+                        static_cast<std::uint32_t>(encoding), digest};
+  const auto bytes = encode_block_frame(head);
+  return std::string(text_of(Bytes(bytes.begin(), bytes.end())))
+      .append(text_of(Bytes(payload.begin(), payload.end())));
+}
+
 std::string block_body(const Tensors& tensors,
                        const std::vector<std::pair<std::size_t, std::uint64_t>>& blocks) {
   std::string body;
   for (const auto& [tensor, block] : blocks) {
     const auto bytes = block_of(tensors, tensor, block);
-    const BlockFrame frame{static_cast<std::uint32_t>(tensor), static_cast<std::uint32_t>(block),
-                           static_cast<std::uint32_t>(bytes.size()), 0,
-                           block_digest(tensors.data[tensor].size(), block, bytes)};
-    const auto head = encode_block_frame(frame);
-    body += text_of(Bytes(head.begin(), head.end()));
-    body += text_of(Bytes(bytes.begin(), bytes.end()));
+    body += frame(tensor, block, Encoding::kIdentity, bytes,
+                  block_digest(tensors.data[tensor].size(), block, bytes));
   }
   return body;
+}
+
+std::string sparse_frame(const Tensors& base, const Tensors& next, std::size_t tensor,
+                         std::uint64_t block) {
+  const auto bytes = block_of(next, tensor, block);
+  const auto payload = encode_sparse(block_of(base, tensor, block), bytes,
+                                     dtype_size_bytes(next.specs[tensor].dtype));
+  return frame(tensor, block, Encoding::kSparse, payload,
+               block_digest(next.data[tensor].size(), block, bytes));
 }
 
 std::string skeleton(const Tensors& tensors, bool with_digests) {

@@ -7,12 +7,15 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "weft/codec/block_codec.h"
+#include "weft/digest/digest.h"
 #include "weft/http/client.h"
 #include "weft/http/server.h"
 #include "weft/transfer/receiver.h"
@@ -51,8 +54,9 @@ class FakeTarget final : public WeightTarget {
 
   void commit(std::shared_ptr<const WeightSet> weights, Takeover takeover, Done done) override;
   void commit_in_place(std::function<Result<void>()> patch, Takeover takeover, Done done) override;
-  void evict_retired() override {}
-  Result<void> check_files(const ModelFiles&) override { return {}; }
+  void evict_retired() override { end_sequences(); }
+  // Refuses a config.json that is "bad".
+  Result<void> check_files(const ModelFiles& files) override;
   void rename(VersionName version) override;
   VersionName current() const override;
 
@@ -62,6 +66,11 @@ class FakeTarget final : public WeightTarget {
   void hold_commits();
   void release_commits();
   unsigned commits() const;
+  // After a takeover with kFinish sequences run on the old set, until this.
+  void end_sequences();
+  // Those of the last takeover that brought some.
+  ModelFiles files() const;
+  OnUpdate last_on_update() const;
 
  private:
   void hold_or_run(std::function<void()> commit);
@@ -73,6 +82,9 @@ class FakeTarget final : public WeightTarget {
   unsigned commits_ = 0;
   bool holding_ = false;
   std::vector<std::function<void()>> held_;
+  std::vector<std::function<void()>> running_;  // what ends sequences
+  ModelFiles files_;
+  OnUpdate on_update_ = OnUpdate::kContinue;
 };
 
 // The whole of it, on a free port.
@@ -87,6 +99,8 @@ class Bench {
   FakeTarget& target() { return *target_; }
   std::uint16_t port() const { return server_->port(); }
   const std::vector<TensorSpec>& model() const { return model_; }
+  // What is served at first.
+  Tensors first() const { return random_tensors(model_, 1); }
 
   NamedBytes served();
   VersionName current() const { return target_->current(); }
@@ -153,6 +167,12 @@ Result<void> blocking_result(const std::function<void(Receiver::Done)>& call);
 // Frames and bytes of blocks, as `PUT .../blocks` takes them.
 std::string block_body(const Tensors& tensors,
                        const std::vector<std::pair<std::size_t, std::uint64_t>>& blocks);
+// One frame.
+std::string frame(std::size_t entry, std::uint64_t block, Encoding encoding,
+                  std::span<const std::byte> payload, const Digest& digest);
+// What turns block `block` of a tensor of `base` into that of `next`.
+std::string sparse_frame(const Tensors& base, const Tensors& next, std::size_t tensor,
+                         std::uint64_t block);
 // The skeleton of an upload, with the digests of the blocks or without.
 std::string skeleton(const Tensors& tensors, bool with_digests = false);
 // The string member `name` of a JSON object; "" without.

@@ -6,6 +6,7 @@
 
 #include <fmt/core.h>
 
+#include "weft/protocol/receiver_machine.h"
 #include "weft/transfer/internal/messages.h"
 #include "weft/transfer/internal/sinks.h"
 
@@ -112,7 +113,9 @@ std::shared_ptr<void> Uploads::add_connection(const ExchangePtr& exchange) {
 
 void Uploads::respond(http::Exchange& exchange, const Error& error) {
   host_->refused(error);
-  exchange.respond(http::error_response(error));
+  auto response = http::error_response(error);
+  if (error.param() == kOnThirdParam) response.headers.set("Retry-After", "1");
+  exchange.respond(std::move(response));
 }
 
 UploadHost::Done<CommitReport> Uploads::responding(ExchangePtr exchange) {
@@ -222,7 +225,9 @@ std::vector<http::Route> upload_routes(std::shared_ptr<UploadHost> host) {
     auto call = [uploads, handler](const http::Request& request, const ExchangePtr& exchange) {
       (*uploads.*handler)(request, exchange);
     };
-    table.push_back({method, pattern, std::move(call), nullptr, limit_bytes});
+    const bool is_read = std::string_view(method) == "GET";
+    table.push_back({method, pattern, std::move(call), nullptr, limit_bytes,
+                     is_read ? http::Access::kRead : http::Access::kAdmin});
   };
   const auto bulk = [&](const char* method, const char* pattern,
                         Result<std::unique_ptr<http::BodySink>> (Uploads::*handler)(
@@ -230,7 +235,7 @@ std::vector<http::Route> upload_routes(std::shared_ptr<UploadHost> host) {
     auto call = [uploads, handler](const http::Request& request, const ExchangePtr& exchange) {
       return uploads->counted((*uploads.*handler)(request, exchange));
     };
-    table.push_back({method, pattern, nullptr, std::move(call), 0});
+    table.push_back({method, pattern, nullptr, std::move(call), 0, http::Access::kAdmin});
   };
   bulk("PUT", "/weft/v1/weights", &Uploads::put_weights);
   bulk("POST", "/weft/v1/weights", &Uploads::put_weights);

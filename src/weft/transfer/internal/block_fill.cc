@@ -15,11 +15,11 @@ constexpr std::uint64_t kBounceBytes = 256 << 10;
 
 }  // namespace
 
-BlockFill::BlockFill(const PlannedTensor& tensor, std::uint64_t size_bytes, std::uint64_t block,
-                     Mode mode, std::span<std::byte> memory, DType stored)
+BlockFill::BlockFill(DType from, DType to, std::uint64_t size_bytes, std::uint64_t block, Mode mode,
+                     std::span<std::byte> memory)
     : mode_(mode),
-      from_(tensor.spec.dtype),
-      to_(stored),
+      from_(from),
+      to_(to),
       left_bytes_(block_length(size_bytes, block)),
       hasher_(size_bytes, block) {
   if (mode == Mode::kStore) {
@@ -39,7 +39,7 @@ std::span<std::byte> BlockFill::buffer() {
 void BlockFill::filled(std::size_t size_bytes) {
   const auto piece = buffer().first(size_bytes);
   left_bytes_ -= size_bytes;
-  if (mode_ != Mode::kDiscard) hasher_.update(piece);
+  hasher_.update(piece);
   if (is_direct()) {
     memory_ = memory_.subspan(size_bytes);
   } else if (mode_ == Mode::kStore) {

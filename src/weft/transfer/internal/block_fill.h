@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "weft/digest/digest.h"
-#include "weft/protocol/skeleton.h"
+#include "weft/tensor/dtype.h"
 
 namespace weft::internal {
 
@@ -16,21 +16,20 @@ class BlockFill {
  public:
   // What becomes of the bytes.
   enum class Mode {
-    kStore,    // into `memory`, converted where the plan says so
-    kHash,     // nowhere: only their digest counts (a tied lm_head.weight)
-    kDiscard,  // nowhere, and not hashed: the block is there or another writer's
+    kStore,  // into `memory`, converted where the two dtypes differ
+    kHash,   // nowhere: only their digest counts
   };
-  // `memory` is the tensor's in the staging set, of dtype `stored` (kStore only); must outlive
-  // this.
-  BlockFill(const PlannedTensor& tensor, std::uint64_t size_bytes, std::uint64_t block, Mode mode,
-            std::span<std::byte> memory, DType stored);
+  // Block `block` of an entry of `size_bytes`, whose elements come as `from` and are stored as `to`
+  // (kStore only) in `memory`, the entry's; it must outlive this.
+  BlockFill(DType from, DType to, std::uint64_t size_bytes, std::uint64_t block, Mode mode,
+            std::span<std::byte> memory);
 
   // Where the next bytes go; empty when all are there.
   std::span<std::byte> buffer();
   // `size_bytes` came to the front of the last buffer().
   void filled(std::size_t size_bytes);
   std::uint64_t left_bytes() const { return left_bytes_; }
-  // Requires: nothing is left, and the mode is not kDiscard.
+  // Requires: nothing is left.
   Digest digest() const { return hasher_.finish(); }
 
  private:

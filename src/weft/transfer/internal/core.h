@@ -1,8 +1,9 @@
 #pragma once
-// Core: the receiver's transaction without HTTP. It gives the update machine its lock, its clock,
-// the two weight sets and a thread for what blocks. Thread-safe; callbacks run on any thread,
-// without the lock.
+// Core: the receiver without HTTP. It gives the receiver machine, which decides everything, its
+// lock, its clock, the memory of the two weight sets and a thread for what blocks. Thread-safe;
+// callbacks run on any thread, without the lock.
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -15,49 +16,41 @@
 #include <vector>
 
 #include "weft/base/job_thread.h"
-#include "weft/format/manifest.h"
-#include "weft/protocol/block_ledger.h"
-#include "weft/protocol/skeleton.h"
-#include "weft/protocol/update_machine.h"
-#include "weft/transfer/internal/block_fill.h"
+#include "weft/codec/block_codec.h"
+#include "weft/protocol/receiver_machine.h"
 #include "weft/transfer/receiver.h"
 #include "weft/transfer/upload_host.h"
+#include "weft/transfer/version_source.h"
 
 namespace weft::internal {
 
-// A version whose bytes are all known. Immutable.
-struct Content {
-  std::string id;
-  std::string manifest;
-  bool converted = false;
-  std::vector<std::vector<Digest>> blocks;  // [layout tensors][blocks]; empty when converted
+// What is kept of a block in patch mode.
+struct Patch {
+  BlockPlace place;
+  std::unique_ptr<std::byte[]> payload;
+  SparsePatch parsed;           // views into the payload
+  std::vector<std::byte> undo;  // as long as the new values; filled by the commit
 };
 
-// One staging. The plan and the announced digests are immutable, the rest is the core's.
+// A staging, and what it has in memory beside its set.
 struct Upload {
-  Upload(Epoch epoch_, UploadPlan plan_, std::vector<std::uint64_t> sizes_bytes_,
-         std::vector<std::vector<Digest>> announced_, std::shared_ptr<WeightSet> set_)
-      : epoch(epoch_),
-        plan(std::move(plan_)),
-        sizes_bytes(std::move(sizes_bytes_)),
-        announced(std::move(announced_)),
-        set(std::move(set_)),
-        ledger(sizes_bytes) {}
+  explicit Upload(std::shared_ptr<Staging> staging_);
 
-  const Epoch epoch;
-  const UploadPlan plan;
-  const std::vector<std::uint64_t> sizes_bytes;  // of the tensors as sent
-  const std::vector<std::vector<Digest>>
-      announced;  // [tensors][blocks]; a tensor's list may be empty
-  const std::shared_ptr<WeightSet> set;
-  BlockLedger ledger;
-  std::shared_ptr<const Content> content;  // once sealed
+  const std::shared_ptr<Staging> staging;
+  const Instant opened_at;
+  std::vector<std::string> files;  // [files of the plan]; each block has one writer
+  // The core's.
+  std::vector<Patch> patches;
+  std::shared_ptr<const ModelFiles> sealed_files;  // of the version, complete
 };
 
 class Core final : public UploadHost, public std::enable_shared_from_this<Core> {
  public:
-  Core(std::shared_ptr<WeightSet> serving, std::shared_ptr<WeightSet> staging,
-       std::shared_ptr<const Content> served, WeightTarget& target, ReceiverOptions options);
+  using Sums = std::vector<std::pair<std::string, std::string>>;
+
+  // sets[0] serves; sets[1] is null in patch mode.
+  Core(std::array<std::shared_ptr<WeightSet>, 2> sets, Resident served, WeightTarget& target,
+       const ReceiverOptions& options, const ReceiverRules& rules);
   // Refuses every call from now on and stops the thread.
   void blocking_shutdown();
 
@@ -80,74 +73,125 @@ class Core final : public UploadHost, public std::enable_shared_from_this<Core> 
   // are fenced, and some may never end by themselves.
   std::shared_ptr<void> add_connection(std::function<void()> close) override;
   Status status() override;
+  void refused(const Error& error) override;
   void post(std::function<void()> job) override { blocking_.post(std::move(job)); }
 
   Result<void> start(const std::string& owner);
   void update(const std::string& owner, std::optional<std::string> path, Done<void> done);
   void refuse(const std::string& owner, const Error& error);
-  void finish(const std::string& owner, std::optional<std::string> label, Done<CommitReport> done);
+  void finish(const std::string& owner, std::optional<std::string> label,
+              std::optional<OnUpdate> on_update, Done<CommitReport> done);
+  void roll_back(const std::string& owner, const std::string& id,
+                 const std::optional<std::string>& expected, Done<CommitReport> done);
   Result<void> set_label(const std::string& label);
-  void checksums(std::function<void(std::vector<std::pair<std::string, std::string>>)> done);
+  void checksums(std::function<void(Sums)> done);
+  ReceiverMetrics metrics();
 
-  std::shared_ptr<const Content> served();
-  VersionName current() const { return target_.current(); }
+  // For whoever hands versions out.
+  struct Residents {
+    Resident serving;
+    std::optional<Resident> retired, staged;
+  };
+  Residents residents();
+  struct Reading {
+    Resident resident;
+    std::shared_ptr<const WeightSet> set;
+    std::shared_ptr<const ModelFiles> files;
+    SetIndex index;
+  };
+  // kNotFound, kConflict. Requires, when it is read: end_read().
+  Result<Reading> begin_read(const std::string& id);
+  void end_read(SetIndex set);
+  // `revoked` is called when the set is about to be overwritten, until the guard is dropped.
+  std::shared_ptr<void> on_revoke(SetIndex set, std::function<void()> revoked);
+  std::shared_ptr<void> on_head_moved(std::function<void()> moved);
+
+  // For the writers of blocks.
+  const WeightLayout& layout() const { return *layout_; }
+  bool verifies_fully() const { return options_.verify == Verify::kFull; }
+  // Where the bytes of an entry go. Requires: it has a place.
+  std::span<std::byte> memory_of(Upload& upload, std::uint64_t entry) const;
+  // What the base has there. Requires: it has.
+  std::span<const std::byte> served_block(const Upload& upload, BlockPlace place);
+  Result<void> settle(Upload& upload, const BlockClaim& claim,
+                      const std::optional<Digest>& computed, const std::optional<Digest>& expected,
+                      std::optional<Patch> patch);
+  void give_up(Upload& upload, const BlockClaim& claim);
+  void count_block(Encoding encoding, std::uint64_t payload_bytes, double verify_seconds);
 
  private:
-  friend class SetWriter;
+  using Callbacks = std::map<std::uint64_t, std::function<void()>>;
+  // Tries something; false: not now, try again when something has changed.
+  using Attempt = std::function<bool()>;
 
-  struct PathJob {
-    std::string owner, path;
-    std::vector<Done<void>> waiting;
-  };
-
-  Result<UploadProgress> blocking_open_upload(const std::string& owner, UploadOffer offer);
-  Result<std::unique_ptr<class SetWriter>> claim_of(const std::shared_ptr<Upload>& upload,
-                                                    std::uint64_t entry, std::uint64_t block);
-  BlockFill make_fill(const Upload& upload, std::uint64_t tensor, std::uint64_t block,
-                      BlockLedger::Claim found) const;
-  // Passes on how a staging began; ends what kept it from beginning.
-  template <typename T>
-  Result<T> begun(Result<T> result);
-  void run_finish(const std::string& owner, std::optional<Epoch> epoch,
-                  std::optional<std::string> label, Done<CommitReport> done);
-  void take_over(std::unique_lock<std::mutex> lock, const std::optional<std::string>& label);
+  void attempt(Attempt job);
+  void changed();
+  bool try_open(const std::string& owner, const UploadOffer& offer,
+                const Done<UploadProgress>& done);
+  bool try_path(const std::string& owner, const std::string& path, const Done<void>& done);
+  // What follows from how a staging began, or did not.
+  void follow_up(const Result<Opening>& opening);
+  void cut_readers();
   void copy_served_blocks(const std::shared_ptr<Upload>& upload);
-  Result<std::shared_ptr<const Content>> blocking_seal(Epoch epoch);
-  void update_from(const std::string& owner, const std::string& path, Done<void> done);
-  Result<void> blocking_stage_path(Epoch epoch, const std::filesystem::path& path);
+  void blocking_seal(const std::string& owner, Epoch epoch, const Done<SealedVersion>& done);
+  Result<void> check_files(Upload& upload);
+  void run_finish(const std::string& owner, std::optional<Epoch> epoch, const CommitWish& wish,
+                  Done<CommitReport> done);
+  void answer_finish(std::unique_lock<std::mutex> lock,
+                     const Result<UpdateMachine::FinishStep>& step, Done<CommitReport> done);
+  bool try_hand_over();
+  void on_committed(const Handover& handover, const Result<WeightTarget::Committed>& committed);
+  void blocking_confirm(const std::shared_ptr<Upload>& upload);
+  bool try_take_back(const std::shared_ptr<Upload>& upload);
+  void on_taken_back(const std::shared_ptr<Upload>& upload, const Result<void>& done);
+  bool try_checksums(const std::function<void(Sums)>& done);
+  void blocking_save();
+  void run_path(const std::string& owner, Epoch epoch, const std::string& path);
+  Result<void> blocking_stage_path(const std::string& owner, Epoch epoch,
+                                   const std::filesystem::path& path);
   // `read` fills all of what it is given; `scratch` takes what cannot go straight to its place.
   Result<void> blocking_stage_tensor(Upload& upload, std::size_t index,
                                      std::vector<std::byte>& scratch,
                                      const std::function<Result<void>(std::span<std::byte>)>& read);
-  void on_committed(const VersionName& version, const WeightTarget::Committed& committed);
-  Result<void> settle(Upload& upload, std::uint64_t tensor, std::uint64_t block,
-                      const Digest* digest);
+  std::shared_ptr<void> add_callback(Callbacks Core::*callbacks, std::function<void()> callback);
+  CommitWish wish_of(std::optional<std::string> label, std::optional<OnUpdate> on_update) const;
   // With the lock held.
-  Result<std::shared_ptr<Upload>> upload_of(Epoch epoch) const;
+  Result<std::shared_ptr<Upload>> upload_of(Epoch epoch);
   UploadProgress progress_of(const Upload& upload);
-  Result<void> staging_is_free() const;
-  VersionName rename(const std::optional<std::string>& label);
 
   WeightTarget& target_;
   const ReceiverOptions options_;
   const std::shared_ptr<const WeightLayout> layout_;
+  const std::array<std::shared_ptr<WeightSet>, 2> sets_;
 
   std::mutex mutex_;  // of what follows
-  UpdateMachine machine_;
-  std::shared_ptr<WeightSet> serving_, staging_;
-  const WeightSet* being_read_ = nullptr;  // by checksums
-  std::shared_ptr<const Content> served_;
-  std::shared_ptr<Upload> upload_;  // of machine_'s epoch, or of the last one
+  ReceiverMachine machine_;
+  std::array<std::shared_ptr<const ModelFiles>, 2> files_;  // of what sets_ hold
+  std::shared_ptr<const ModelFiles> files_before_patch_;
+  std::shared_ptr<Upload> upload_;  // of machine_'s staging
   std::vector<Done<CommitReport>> committing_;
+  Instant committing_since_{};
   CommitReport last_commit_;
-  std::optional<PathJob> path_job_;
-  std::map<std::uint64_t, std::function<void()>> connections_;
-  std::uint64_t last_connection_ = 0;
+  std::vector<Done<void>> path_waiting_;
+  Callbacks connections_, head_watchers_;
+  Callbacks readers_of_0_, readers_of_1_;
+  std::uint64_t last_callback_ = 0;
+  std::vector<Attempt> waiting_;
+  std::uint64_t changes_ = 0;
+  ReceiverMetrics metrics_;
 
   JobThread blocking_{"weft-blk-0", JobThread::Rest::kDrop};
+  std::unique_ptr<JobThread> saving_;  // where there is a state directory
 };
 
-// Hashes what a set holds.
-std::shared_ptr<const Content> blocking_hash_content(const WeightSet& set, bool converted);
+// Hashes what a set holds, and the files.
+Resident blocking_hash_resident(const WeightSet& set, const ModelFiles& files, VersionName name);
+
+// The bytes of block `block` of an entry.
+template <typename Byte>
+std::span<Byte> block_of(std::span<Byte> entry, std::uint64_t block) {
+  return entry.subspan(static_cast<std::size_t>(block * kBlockBytes),
+                       static_cast<std::size_t>(block_length(entry.size(), block)));
+}
 
 }  // namespace weft::internal
