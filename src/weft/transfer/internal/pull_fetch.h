@@ -33,6 +33,7 @@ class FetchSink final : public http::BodySink {
 
  private:
   const PullMachine::Piece& piece() const { return fetch_.pieces[next_]; }
+  void hash();
   Result<void> blocking_settle();
   // Of a block whose parts came apart.
   Result<Digest> blocking_digest(const BlockPlace& place) const;
@@ -47,6 +48,7 @@ class FetchSink final : public http::BodySink {
   std::uint64_t done_bytes_ = 0;       // of that piece
   std::span<std::byte> place_;         // of that piece
   std::optional<BlockHasher> hasher_;  // of that piece, if it is a whole block
+  std::uint64_t hashed_bytes_ = 0;
   std::optional<Error> error_;
 };
 
