@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include "commands.h"
+#include "keys.h"
 
 int main(int argc, char** argv) {
   // A log or a terminal that is gone, or full, must not end a server: writes to it fail instead.
@@ -20,6 +21,10 @@ int main(int argc, char** argv) {
   weft::Run run;
   weft::add_serve_command(app, run);
   weft::add_push_command(app, run);
+  weft::add_pull_command(app, run);
+  weft::add_versions_command(app, run);
+  weft::add_rollback_command(app, run);
+  weft::add_inspect_command(app, run);
 #ifdef WEFT_WITH_TRAINER
   weft::add_train_command(app, run);
 #endif
@@ -29,6 +34,7 @@ int main(int argc, char** argv) {
     // CLI11's own codes start at 100; a wrong command line is 2 here, as for every wrong argument.
     return app.exit(error) == 0 ? 0 : 2;
   }
+  weft::hide_keys(argc, argv);
   try {
     return run();
   } catch (const std::exception& error) {

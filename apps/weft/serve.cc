@@ -3,10 +3,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
 #include "commands.h"
+#include "keys.h"
 #include "weft/base/log.h"
 
 namespace weft {
@@ -16,17 +19,85 @@ struct Flags {
   ServeOptions options;
   std::string dtype = "auto";
   std::string allow_path;
+  std::string state_dir;
+  KeyFlags keys;
   std::string log_level = "info";
 };
 
 constexpr unsigned kMaxThreads = 1024;
-constexpr std::int64_t kMaxCacheBytes = std::int64_t{1} << 50;
+constexpr std::int64_t kMaxBytes = std::int64_t{1} << 50;
 
 const std::map<std::string, LogLevel> kLogLevels = {{"debug", LogLevel::kDebug},
                                                     {"info", LogLevel::kInfo},
                                                     {"warning", LogLevel::kWarning},
                                                     {"error", LogLevel::kError},
                                                     {"off", LogLevel::kOff}};
+
+const std::map<std::string, OnUpdate> kOnUpdate = {{"continue", OnUpdate::kContinue},
+                                                   {"recompute", OnUpdate::kRecompute},
+                                                   {"finish", OnUpdate::kFinish},
+                                                   {"abort", OnUpdate::kAbort}};
+const std::map<std::string, OnThird> kOnThird = {
+    {"wait", OnThird::kWait}, {"refuse", OnThird::kRefuse}, {"recompute", OnThird::kRecompute}};
+const std::map<std::string, CommitMode> kCommitModes = {{"automatic", CommitMode::kAutomatic},
+                                                        {"set", CommitMode::kSet},
+                                                        {"patch", CommitMode::kPatch}};
+const std::map<std::string, Verify> kVerify = {{"full", Verify::kFull},
+                                               {"background", Verify::kBackground}};
+
+// One of the names, which must outlive the parser; `value` is the default.
+template <typename T>
+void add_choice(CLI::App& command, const std::string& name, T& value,
+                const std::map<std::string, T>& names, const std::string& what) {
+  std::vector<std::string> words;
+  std::string standard;
+  for (const auto& [word, meaning] : names) {
+    words.push_back(word);
+    if (meaning == value) standard = word;
+  }
+  command
+      .add_option_function<std::string>(
+          name, [&value, &names](const std::string& word) { value = names.at(word); }, what)
+      ->check(CLI::IsMember(words))
+      ->default_str(standard);
+}
+
+// Bytes, or as 4GiB.
+void add_bytes(CLI::App& command, const std::string& name, std::uint64_t& value,
+               const std::string& what) {
+  command
+      .add_option_function<std::int64_t>(
+          name, [&value](std::int64_t bytes) { value = static_cast<std::uint64_t>(bytes); },
+          what + "; bytes, or as 4GiB")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(std::int64_t{0}, kMaxBytes))
+      ->option_text("BYTES");
+}
+
+// How weights come.
+void add_update_flags(CLI::App& command, Flags& flags) {
+  ServeOptions& options = flags.options;
+  ReceiverOptions& receiver = options.receiver;
+  add_choice(command, "--on-update", receiver.on_update, kOnUpdate,
+             "what running sequences do when the weights change");
+  add_choice(command, "--on-third", receiver.on_third, kOnThird,
+             "what an update does while sequences still end on the set it would overwrite");
+  add_choice(command, "--commit-mode", receiver.commit_mode, kCommitModes,
+             "a second set of weights, or changes written over the one there is");
+  add_bytes(command, "--max-patch-bytes", receiver.max_patch_bytes,
+            "that an update may change where there is no second set; 0: by the memory there is");
+  add_choice(command, "--verify", receiver.verify, kVerify,
+             "when a patched set is hashed: before the commit or after it");
+  command.add_option("--state-dir", flags.state_dir, "keeps what is committed over a restart");
+  command
+      .add_option("--allow-path", flags.allow_path,
+                  "folder from which {\"path\"} and {\"weight_dir\"} updates may read")
+      ->check(CLI::ExistingDirectory);
+  command
+      .add_option("--allow-source", options.allow_sources,
+                  "URL prefix of servers from which {\"source\"} updates may pull; repeatable")
+      ->option_text("PREFIX");
+}
 
 void add_flags(CLI::App& command, Flags& flags) {
   ServeOptions& options = flags.options;
@@ -53,22 +124,14 @@ void add_flags(CLI::App& command, Flags& flags) {
                   "tokens in one step")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command
-      .add_option_function<std::int64_t>(
-          "--kv-cache-memory",
-          [&options](std::int64_t bytes) {
-            options.engine.kv_cache_bytes = static_cast<std::uint64_t>(bytes);
-          },
-          "bytes, or as 4GiB; 0: by the memory there is")
-      ->transform(CLI::AsSizeValue(false))
-      ->check(CLI::Range(std::int64_t{0}, kMaxCacheBytes))
-      ->option_text("BYTES");
+  add_bytes(command, "--kv-cache-memory", options.engine.kv_cache_bytes,
+            "of keys and values; 0: by the memory there is");
   command.add_flag("--deterministic", options.engine.deterministic,
                    "results do not depend on what else runs, bit for bit; slower");
-  command
-      .add_option("--allow-path", flags.allow_path,
-                  "folder from which {\"path\"} and {\"weight_dir\"} updates may read")
-      ->check(CLI::ExistingDirectory);
+  add_update_flags(command, flags);
+  add_key_flags(command, flags.keys);
+  command.add_flag("--insecure", options.insecure,
+                   "listen beyond this machine without an admin key");
   command.add_option("--log-level", flags.log_level, "least that is logged")
       ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}))
       ->capture_default_str();
@@ -87,6 +150,10 @@ void add_serve_command(CLI::App& app, Run& run) {
       flags->options.weft_version = WEFT_VERSION;
       flags->options.dtype = try_parse_torch_dtype(flags->dtype);
       if (!flags->allow_path.empty()) flags->options.allow_path = flags->allow_path;
+      if (!flags->state_dir.empty()) flags->options.receiver.state_dir = flags->state_dir;
+      auto keys = blocking_read_keys(flags->keys);
+      if (!keys) return report_serve_error(keys.error());
+      flags->options.keys = *std::move(keys);
       return blocking_serve(flags->options);
     };
   });

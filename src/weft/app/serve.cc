@@ -1,5 +1,6 @@
 #include "weft/app/serve.h"
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <random>
@@ -72,24 +73,8 @@ Result<ServedModel> describe(const ServeOptions& options, const Checkpoint& chec
   model.max_model_len = engine.options().max_model_len;
   model.max_num_seqs = engine.options().max_num_seqs;
   model.deterministic = engine.options().deterministic;
-  model.eos_token_ids = checkpoint.eos_token_ids;
-  model.bos_token = checkpoint.bos_token;
-  model.eos_token = checkpoint.eos_token;
-  if (!checkpoint.tokenizer_json.empty()) {
-    auto tokenizer = Tokenizer::parse(checkpoint.tokenizer_json);
-    if (!tokenizer)
-      return std::move(tokenizer).error().with_context((options.model / "tokenizer.json").string());
-    model.tokenizer = *std::move(tokenizer);
-  }
-  if (!checkpoint.chat_template.empty()) {
-    auto chat_template = ChatTemplate::parse(checkpoint.chat_template);
-    if (!chat_template) {
-      return std::move(chat_template)
-          .error()
-          .with_context(options.model.string() + ": chat template");
-    }
-    model.chat_template = *std::move(chat_template);
-  }
+  auto taken = model.take_description(checkpoint);
+  if (!taken) return std::move(taken).error().with_context(options.model.string());
   return model;
 }
 
@@ -99,9 +84,9 @@ bool is_loopback(std::string_view host) {
 
 void announce(const ServeOptions& options, const ServedModel& model, const VersionName& version,
               std::uint16_t port) {
-  if (!is_loopback(options.host)) {
+  if (!is_loopback(options.host) && options.keys.admin_key.empty()) {
     log_warning(
-        "{} is not loopback and there are no keys: WHOEVER REACHES THIS PORT CAN REPLACE THE "
+        "{} is not loopback and there is no admin key: WHOEVER REACHES THIS PORT CAN REPLACE THE "
         "WEIGHTS",
         options.host);
   }
@@ -114,7 +99,16 @@ void announce(const ServeOptions& options, const ServedModel& model, const Versi
              port);
 }
 
+Result<void> check_exposure(const ServeOptions& options) {
+  if (is_loopback(options.host) || !options.keys.admin_key.empty() || options.insecure) return {};
+  return Error(ErrorCode::kInvalidArgument,
+               fmt::format("--host {} lets others in, and whoever gets in can replace the weights: "
+                           "set --admin-key, or say --insecure",
+                           options.host));
+}
+
 Result<int> serve(const ServeOptions& options) {
+  WEFT_TRY_VOID(check_exposure(options));
   // Until here Ctrl-C ends the process as it always does: there is nothing to stop but the reading.
   WEFT_TRY(Checkpoint checkpoint, blocking_load_checkpoint(options.model, options.dtype));
   StopSignals stop;
@@ -125,21 +119,39 @@ Result<int> serve(const ServeOptions& options) {
   checkpoint.config.eos_token_ids = checkpoint.eos_token_ids;
   WEFT_TRY(auto engine, Engine::create(checkpoint.config, options.engine, checkpoint.weights,
                                        {"", "default", checkpoint.converted}));
-  WEFT_TRY(const ServedModel model, describe(options, checkpoint, *engine));
-  EngineTarget target(*engine);
-  ReceiverOptions receiver_options;
+  WEFT_TRY(ServedModel described, describe(options, checkpoint, *engine));
+  CurrentModel model(std::move(described));
+  EngineTarget target(*engine, model, checkpoint.files);
+  ReceiverOptions receiver_options = options.receiver;
   receiver_options.tied_embeddings = checkpoint.config.tie_word_embeddings;
+  receiver_options.files = std::make_shared<const ModelFiles>(std::move(checkpoint.files));
   WEFT_TRY(auto receiver,
            Receiver::blocking_create(std::move(checkpoint.weights), target, receiver_options));
-  GenerationService generations(*engine, model, render);
-  auto routes = serving_routes({*engine, model, *receiver, target, render, generations,
-                                options.allow_path, fmt::format("{:08x}", std::random_device{}())});
+  GenerationService generations(*engine, render);
+  std::atomic<http::Server*> listening = nullptr;  // requests may come before `server` is set
+  const auto state = [&listening, &receiver] {
+    http::Server* const at = listening.load();
+    return ServerState{at == nullptr ? 0 : at->open_connections(), receiver->metrics()};
+  };
+  auto routes = serving_routes({*engine,
+                                model,
+                                *receiver,
+                                target,
+                                render,
+                                generations,
+                                options.allow_path,
+                                options.allow_sources,
+                                fmt::format("{:08x}", std::random_device{}()),
+                                {},
+                                state});
   for (http::Route& route : receiver->routes()) routes.push_back(std::move(route));
   http::ServerOptions server_options;
   server_options.host = options.host;
   server_options.port = options.port;
+  server_options.keys = options.keys;
   WEFT_TRY(server, http::Server::create(server_options, std::move(routes)));
-  announce(options, model, target.current(), server->port());
+  listening.store(server.get());
+  announce(options, *model.get(), target.current(), server->port());
 
   const int signal = stop.blocking_wait();
   generations.abort({});
@@ -154,9 +166,12 @@ Result<int> serve(const ServeOptions& options) {
 
 int blocking_serve(const ServeOptions& options) {
   const auto status = serve(options);
-  if (status) return *status;
-  fmt::print(stderr, "weft serve: {}\n", status.error().message());
-  return error_traits(status.error().code()).exit_status;
+  return status ? *status : report_serve_error(status.error());
+}
+
+int report_serve_error(const Error& error) {
+  fmt::print(stderr, "weft serve: {}\n", error.message());
+  return error_traits(error.code()).exit_status;
 }
 
 }  // namespace weft

@@ -5,9 +5,12 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "weft/engine/engine.h"
+#include "weft/http/server.h"
 #include "weft/tensor/dtype.h"
+#include "weft/transfer/receiver.h"
 
 namespace weft {
 
@@ -19,7 +22,11 @@ struct ServeOptions {
   std::optional<DType> dtype;     // nothing: as stored
   std::string served_model_name;  // "": the folder's name
   std::optional<std::filesystem::path>
-      allow_path;  // where {"path"} updates may read; nothing: nowhere
+      allow_path;                          // where {"path"} updates may read; nothing: nowhere
+  std::vector<std::string> allow_sources;  // URL prefixes from which {"source"} updates may pull
+  ReceiverOptions receiver;                // but for what the model says
+  http::ServerKeys keys;
+  bool insecure = false;  // may listen beyond loopback without an admin key
   std::string weft_version;
 };
 
@@ -28,5 +35,8 @@ struct ServeOptions {
 // it is ready. Must be called before other threads are started (they would take the signals).
 // Blocks.
 int blocking_serve(const ServeOptions& options);
+
+// Prints the error as blocking_serve() does, and returns its exit status.
+int report_serve_error(const Error& error);
 
 }  // namespace weft

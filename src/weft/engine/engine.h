@@ -1,5 +1,5 @@
 #pragma once
-// Engine: generates for many sequences at once, from one set of weights at a time. It owns one
+// Engine: generates for many sequences at once, each token from one set of weights. It owns one
 // thread, the scheduler's, and the worker threads of its matmuls; it knows no socket and no file.
 
 #include <cstddef>
@@ -10,6 +10,7 @@
 #include "weft/base/result.h"
 #include "weft/engine/request.h"
 #include "weft/model/config.h"
+#include "weft/tensor/on_update.h"
 #include "weft/tensor/weight_set.h"
 
 namespace weft {
@@ -31,12 +32,21 @@ using SequenceId = std::uint64_t;
 
 enum class PauseMode { kAbort, kWait, kKeep };  // vLLM's
 
-// What a change of weights did, told on the engine's thread after the first instant at which no
-// step can see the old set any more.
+// What a change of weights brings with it.
+struct WeightChange {
+  VersionName version;  // what tokens say from then on
+  // Of sequences that have begun, unless their request says otherwise.
+  OnUpdate on_update = OnUpdate::kContinue;
+  // Called on the engine's thread, after `done`, once no sequence uses the set that was served
+  // before any more: with kFinish when the last one on it has ended.
+  std::function<void()> released{};
+};
+
+// What it did, told on the engine's thread when the next step will be the first on the new set.
 struct SwapReport {
   std::shared_ptr<const WeightSet> retired;  // the set that was served before
-  std::uint64_t stall_us =
-      0;  // from the end of the last step on the old set to the new one being in place
+  // From the end of the last step on the old set to the start of the first on the new one.
+  std::uint64_t stall_us = 0;
   std::uint64_t running = 0;  // sequences that were running
 };
 
@@ -46,6 +56,9 @@ struct EngineStats {
   std::uint64_t prompt_tokens = 0, generation_tokens = 0, preemptions = 0, steps = 0;
   double step_seconds = 0;  // sum over all steps
   std::uint64_t finished_stop = 0, finished_length = 0, finished_abort = 0, finished_error = 0;
+  // Sequences that end on the set served before, and what it was called; null when there are none.
+  std::uint64_t on_retired = 0;
+  std::shared_ptr<const VersionName> retired{};
 };
 
 // Thread-safe. Destruction aborts what runs and joins all threads.
@@ -76,10 +89,19 @@ class Engine {
   virtual bool is_paused() const = 0;
 
   // Between two steps, the next step's weights become `weights`, and every token from then on says
-  // `version`. Running sequences go on with the keys and values they have. `done` runs on the
-  // engine's thread.
-  virtual void swap_weights(std::shared_ptr<const WeightSet> weights, VersionName version,
+  // the new version, save those of sequences that finish on the old set: while there are some, a
+  // step computes both groups. A set on which sequences still end may come back: they go on as part
+  // of all others, and its own `released` is called. Requires: `weights` has the layout.
+  virtual void swap_weights(std::shared_ptr<const WeightSet> weights, WeightChange change,
                             std::function<void(SwapReport)> done) = 0;
+  // Calls `patch` on the engine's thread between two steps: it writes over the set that is served.
+  // Where it fails it has put the old values back, nothing else changes, and `done` gets its error.
+  // A sequence whose own request says finish is aborted: the values it wants are gone.
+  // Errors, through `done`: kUnsupported when `change` says finish.
+  virtual void patch_weights(std::function<Result<void>()> patch, WeightChange change,
+                             std::function<void(Result<SwapReport>)> done) = 0;
+  // Sequences that end on a set served before go on with the one that is served now (recompute).
+  virtual void evict_retired() = 0;
   // Changes the name alone, between two steps.
   virtual void rename_version(VersionName version) = 0;
   virtual std::shared_ptr<const VersionName> version() const = 0;

@@ -107,7 +107,7 @@ TEST(EngineFixtures, AfterASwapWithAClearedCacheNoOldKeyIsRead) {
     sink->blocking_tokens(5);
     std::promise<void> swapped;
     engine->pause(PauseMode::kKeep, clear_cache, [] {});
-    engine->swap_weights(new_version.weights, {.id = "", .label = "second"},
+    engine->swap_weights(new_version.weights, {.version = {.id = "", .label = "second"}},
                          [&](SwapReport) { swapped.set_value(); });
     swapped.get_future().get();
     const std::size_t before = sink->tokens().size();

@@ -56,7 +56,7 @@ void blocking_pause(Engine& engine, PauseMode mode, bool clear_cache = false) {
 SwapReport blocking_swap(Engine& engine, std::shared_ptr<const WeightSet> weights,
                          std::string label) {
   std::promise<SwapReport> done;
-  engine.swap_weights(std::move(weights), named(std::move(label)),
+  engine.swap_weights(std::move(weights), {.version = named(std::move(label))},
                       [&](SwapReport report) { done.set_value(std::move(report)); });
   return done.get_future().get();
 }
@@ -319,7 +319,7 @@ TEST(Engine, LosesNoSequenceUnderCallsFromSeveralThreads) {
             engine->resume();
             break;
           case 2:
-            engine->swap_weights(weights, named("two"), [](SwapReport) {});
+            engine->swap_weights(weights, {named("two")}, [](SwapReport) {});
             break;
           case 3:
             engine->cancel(random() % 300);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "weft/base/error.h"
+#include "weft/tensor/on_update.h"
 #include "weft/tensor/weight_set.h"
 
 namespace weft {
@@ -82,6 +83,9 @@ struct SequenceRequest {
   SamplingParams sampling;
   std::shared_ptr<SequenceSink> sink;
   std::string cache_salt;
+  std::optional<OnUpdate> on_update{};  // nothing: what the update says
+  // The end tokens; nothing: the config's.
+  std::optional<std::vector<std::uint32_t>> end_token_ids{};
 };
 
 }  // namespace weft

@@ -65,7 +65,8 @@ class Scheduler {
   // The keys and values of all slices have been computed.
   void complete();
 
-  // Every sequence computes all its keys and values again.
+  // The sequence, or every one, computes all its keys and values again.
+  void drop_computed(Sequence& sequence) { release_pages(sequence); }
   void drop_computed();
 
   std::size_t running() const { return running_.size(); }

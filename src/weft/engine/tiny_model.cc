@@ -49,6 +49,7 @@ void RecordingSink::on_prompt(std::vector<ScoredToken> prompt, std::shared_ptr<c
 void RecordingSink::on_token(TokenEvent event) {
   const std::lock_guard lock(mutex_);
   events_.push_back(std::move(event));
+  if (events_.size() == call_at_) call_();
   changed_.notify_all();
 }
 

@@ -3,9 +3,11 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "weft/engine/engine.h"
@@ -24,6 +26,12 @@ std::shared_ptr<WeightSet> tiny_weights(const ModelConfig& config, DType dtype, 
 // Remembers everything. Thread-safe.
 class RecordingSink final : public SequenceSink {
  public:
+  // With the `count`-th token, `call` is called on the engine's thread: what it asks of the engine
+  // happens before the next token. Before the sink is submitted.
+  void at_token(std::size_t count, std::function<void()> call) {
+    call_at_ = count;
+    call_ = std::move(call);
+  }
   void on_prompt(std::vector<ScoredToken> prompt,
                  std::shared_ptr<const VersionName> version) override;
   void on_token(TokenEvent event) override;
@@ -46,6 +54,8 @@ class RecordingSink final : public SequenceSink {
     return value;
   }
 
+  std::size_t call_at_ = 0;
+  std::function<void()> call_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<ScoredToken> prompt_;

@@ -2,16 +2,22 @@
 
 #include <cstring>
 #include <limits>
+#include <map>
+#include <regex>
+#include <string>
 
 #include <boost/json.hpp>
 #include <gtest/gtest.h>
 
+#include "weft/base/file.h"
 #include "weft/serving/api_error.h"
 #include "weft/serving/control_request.h"
 #include "weft/serving/generation_request.h"
 #include "weft/serving/metrics.h"
 #include "weft/serving/render.h"
 #include "weft/serving/stop_filter.h"
+#include "weft/serving/version_history.h"
+#include "weft/testing/temporary_dir.h"
 
 namespace weft {
 namespace {
@@ -161,6 +167,20 @@ TEST(ParseCompletion, RefusesParametersOutOfRange) {
   }
 }
 
+TEST(ParseCompletion, SaysWhichWeightsMayAnswer) {
+  const auto request =
+      completion(R"({"prompt": [65], "on_update": "recompute", "min_version": "step-3"})");
+
+  ASSERT_TRUE(request) << refusal(request);
+  EXPECT_EQ(request->on_update, OnUpdate::kRecompute);
+  EXPECT_EQ(request->min_version, "step-3");
+  EXPECT_FALSE(completion(R"({"prompt": [65]})")->on_update);
+  EXPECT_EQ(completion(R"({"prompt": [65], "on_update": "drain"})").error().param(),
+            "body.on_update");
+  EXPECT_EQ(completion(R"({"prompt": [65], "min_version": 3})").error().param(),
+            "body.min_version");
+}
+
 TEST(ParseCompletion, AnotherModelIsNotFound) {
   const auto request = completion(R"({"prompt": [65], "model": "other"})");
 
@@ -231,12 +251,28 @@ TEST(ParseInit, SaysWhatIsAccepted) {
   EXPECT_FALSE(parse_init(post(R"({"init_info": {}})", "text/plain")));
 }
 
-TEST(ParseUpdate, KnowsItsThreeForms) {
+TEST(ParseUpdate, KnowsItsForms) {
   EXPECT_FALSE(parse_update(post(R"({"update_info": {}})"))->path);
   EXPECT_EQ(parse_update(post(R"({"update_info": {"path": "a", "packed": true}})"))->path, "a");
   EXPECT_EQ(parse_update(post(R"({"update_info": [{"path": "a"}]})"))->path, "a");
   EXPECT_FALSE(parse_update(post(R"({"update_info": [null]})"))->path);
   EXPECT_TRUE(parse_update(post(R"({"weight_dir": "d"})"))->whole);
+  const auto pull = parse_update(post(R"({"update_info": {"version": "v", "source": "u"}})"))->pull;
+  EXPECT_EQ(pull->version, "v");
+  EXPECT_EQ(pull->source, "u");
+}
+
+TEST(AllowedSource, IsAPrefixThatEndsWhereAPathGoesOn) {
+  const std::vector<std::string> prefixes = {"http://store:80", "https://cdn/models/"};
+  for (const char* const good :
+       {"http://store:80", "http://store:80/", "http://store:80/a", "https://cdn/models/x"}) {
+    EXPECT_TRUE(is_allowed_source(good, prefixes)) << good;
+  }
+  for (const char* const bad : {"", "http://store", "http://store:8000", "http://store:80@evil",
+                                "https://cdn/model", "https://evil/http://store:80"}) {
+    EXPECT_FALSE(is_allowed_source(bad, prefixes)) << bad;
+  }
+  EXPECT_FALSE(is_allowed_source("http://store", {}));
 }
 
 TEST(ParseUpdate, RefusesTheRest) {
@@ -244,8 +280,9 @@ TEST(ParseUpdate, RefusesTheRest) {
        {"", "[1,", "{}", R"({"update_info": null})", R"({"update_info": "x"})",
         R"({"update_info": 3})", R"({"update_info": {"bogus": 1}})", R"({"update_info": []})",
         R"({"update_info": [{}, {}]})", R"({"update_info": {"ipc_handles_pickled": "gASV"}})",
-        R"({"update_info": {"version": "v", "source": "u"}})", R"({"update_info": {"path": 5}})",
-        R"({"weight_dir": null})"}) {
+        R"({"update_info": {"version": "v"}})", R"({"update_info": {"source": "u"}})",
+        R"({"update_info": {"version": "v", "source": "u", "path": "p"}})",
+        R"({"update_info": {"path": 5}})", R"({"weight_dir": null})"}) {
     const auto update = parse_update(post(body));
     ASSERT_FALSE(update) << body;
     EXPECT_EQ(update.error().code(), ErrorCode::kInvalidArgument) << body;
@@ -253,10 +290,13 @@ TEST(ParseUpdate, RefusesTheRest) {
 }
 
 TEST(ParseFinish, TakesALabelOrNothing) {
-  EXPECT_EQ(**parse_finish(post(R"({"weight_version": "v1"})")), "v1");
-  EXPECT_EQ(**parse_finish(post(R"({"weight_version": ""})")), "");
+  EXPECT_EQ(parse_finish(post(R"({"weight_version": "v1"})"))->label, "v1");
+  EXPECT_EQ(parse_finish(post(R"({"weight_version": ""})"))->label, "");
+  EXPECT_EQ(parse_finish(post(R"({"on_update": "finish"})"))->on_update, OnUpdate::kFinish);
+  EXPECT_EQ(parse_finish(post(R"({"on_update": "drop"})")).error().param(), "body.on_update");
   for (const char* body : {"", "{}", "null", R"({"weight_version": null})"}) {
-    EXPECT_FALSE(*parse_finish(post(body))) << body;
+    EXPECT_FALSE(parse_finish(post(body))->label) << body;
+    EXPECT_FALSE(parse_finish(post(body))->on_update) << body;
   }
   EXPECT_EQ(parse_finish(post("[]")).error().param(), "body.weight_version");
   EXPECT_EQ(parse_finish(post(R"({"weight_version": 7})")).error().param(), "body.weight_version");
@@ -277,6 +317,45 @@ TEST(ParseAbort, WantsAnObject) {
   EXPECT_EQ(parse_abort(post(R"({"request_ids": ["a", "b"]})"))->size(), 2u);
   EXPECT_EQ(parse_abort(post("")).error().message(), "Invalid JSON format");
   EXPECT_EQ(parse_abort(post("[]")).error().message(), "Request body must be a JSON object");
+}
+
+// ---- min_version ----
+
+TEST(VersionHistory, KnowsIdsAndLabelsThatWerePassed) {
+  VersionHistory history;
+  history.add({"blake3:1", "default", false});
+  history.add({"blake3:1", "step-1", false});
+  history.add({"blake3:2", "step-2", false});
+
+  for (const char* const passed : {"blake3:1", "default", "step-1", "blake3:2", "step-2"}) {
+    EXPECT_TRUE(history.check(passed)) << passed;
+  }
+  const auto behind = history.check("step-3");
+  EXPECT_EQ(behind.error().code(), ErrorCode::kConflict);
+  EXPECT_EQ(behind.error().message(),
+            "min_version step-3 has not been reached here: step-2 (blake3:2) is served");
+}
+
+TEST(VersionHistory, ARollbackIsBehindWhatItLeft) {
+  VersionHistory history;
+  for (const char* const name : {"1", "2", "3"}) history.add({name, name, false});
+  history.add({"2", "2", false});
+
+  EXPECT_TRUE(history.check("1"));
+  EXPECT_TRUE(history.check("2"));
+  EXPECT_FALSE(history.check("3"));
+  history.add({"3", "3", false});
+  EXPECT_TRUE(history.check("3"));
+}
+
+TEST(VersionHistory, ForgetsTheOldest) {
+  VersionHistory history;
+  for (std::size_t i = 0; i <= VersionHistory::kRemembered; ++i) {
+    history.add({std::to_string(i), "", false});
+  }
+
+  EXPECT_FALSE(history.check("0"));
+  EXPECT_TRUE(history.check("1"));
 }
 
 // ---- stop strings ----
@@ -434,14 +513,58 @@ TEST(ApiErrorResponse, TellsVllmsTwoKindsOf400Apart) {
 }
 
 TEST(RenderMetrics, EscapesLabels) {
-  ServedModel model = id_model();
-  model.name = "a\"b";
+  Metrics metrics;
+  metrics.model_name = "a\"b";
+  metrics.version = {"x", "l\nm", false};
 
-  const std::string page = render_metrics(model, EngineStats{}, {"x", "l\nm", false}, false);
+  const std::string page = render_metrics(metrics);
 
   EXPECT_NE(page.find("vllm:num_requests_running{engine=\"0\",model_name=\"a\\\"b\"} 0\n"),
             std::string::npos);
   EXPECT_NE(page.find("label=\"l\\nm\""), std::string::npos);
+}
+
+// First and second group of all that match.
+std::map<std::string, std::string> names_in(const std::string& text, const std::regex& line) {
+  std::map<std::string, std::string> names;
+  for (std::sregex_iterator at(text.begin(), text.end(), line), end; at != end; ++at) {
+    names.emplace((*at)[1], (*at)[2]);
+  }
+  return names;
+}
+
+TEST(RenderMetrics, HasWhatTheDocumentHasAndNothingElse) {
+  Metrics metrics;
+  metrics.server.version_lag = 0;
+  const std::string document = blocking_read_file(source_dir() / "docs/metrics.md").value();
+
+  const auto rendered =
+      names_in(render_metrics(metrics), std::regex(R"((?:^|\n)# TYPE (\S+) (\S+))"));
+  const auto documented = names_in(document, std::regex(R"(\n\| `([a-z_:]+)` \| (\w+))"));
+
+  EXPECT_EQ(rendered, documented);
+  EXPECT_FALSE(rendered.empty());
+}
+
+TEST(RenderMetrics, CountsSequencesByVersionAndUpdatesByWhatBecameOfThem) {
+  Metrics metrics;
+  metrics.version = {"blake3:b", "two", false};
+  metrics.engine.running = 5;
+  metrics.engine.on_retired = 2;
+  metrics.engine.retired = version("one", "blake3:a");
+  metrics.server.updates.committed = 3;
+  metrics.server.updates.add(UpdateStage::kVerify, 0.5);
+  metrics.server.updates.refusals["corrupt"] = 4;
+
+  const std::string page = render_metrics(metrics);
+
+  for (const char* const line : {"id=\"blake3:b\",label=\"two\"} 3\n",
+                                 "id=\"blake3:a\",label=\"one\"} 2\n", "result=\"committed\"} 3\n",
+                                 "seconds_sum{engine=\"0\",model_name=\"\",stage=\"verify\"} 0.5\n",
+                                 "reason=\"corrupt\"} 4\n"}) {
+    EXPECT_NE(page.find(line), std::string::npos) << line << page;
+  }
+  EXPECT_EQ(page.find("version_lag"), std::string::npos);
 }
 
 }  // namespace

@@ -134,8 +134,11 @@ Result<std::optional<std::string>> Control::allowed_path(
 }
 
 void Control::update(const Request& request, Reply reply) {
-  const auto wanted = parse_update(request);
+  auto wanted = parse_update(request);
   if (!wanted) return reply(wanted.error());
+  if (wanted->pull) {
+    return update_from_source(owner_of(request), *std::move(wanted->pull), std::move(reply));
+  }
   auto path = allowed_path(wanted->path);
   if (!path) {
     parts_.receiver.refuse_update(owner_of(request), path.error());
@@ -144,6 +147,22 @@ void Control::update(const Request& request, Reply reply) {
   if (wanted->whole) return update_whole(owner_of(request), path->value(), std::move(reply));
   parts_.receiver.update(owner_of(request), *std::move(path),
                          answering(std::move(reply), message_answer("Weights updated")));
+}
+
+void Control::update_from_source(const std::string& owner, VersionAt version, Reply reply) {
+  const auto refuse = [&](const Error& error) {
+    parts_.receiver.refuse_update(owner, error);
+    reply(error);
+  };
+  if (!is_allowed_source(version.source, parts_.allow_sources)) {
+    return refuse(Error(
+        ErrorCode::kForbidden,
+        fmt::format("pulling from {} is off: start with --allow-source PREFIX", version.source),
+        "body.update_info.source"));
+  }
+  if (!parts_.pull) return refuse(Error(ErrorCode::kUnsupported, "this server does not pull"));
+  parts_.pull(owner, std::move(version),
+              answering(std::move(reply), message_answer("Weights updated")));
 }
 
 void Control::update_whole(const std::string& owner, std::string path, Reply reply) {
@@ -160,10 +179,10 @@ void Control::update_whole(const std::string& owner, std::string path, Reply rep
 }
 
 void Control::finish_update(const Request& request, Reply reply) {
-  auto label = parse_finish(request);
-  if (!label) return reply(std::move(label).error());
+  auto wanted = parse_finish(request);
+  if (!wanted) return reply(std::move(wanted).error());
   parts_.receiver.finish_update(
-      owner_of(request), *std::move(label),
+      owner_of(request), std::move(wanted->label), wanted->on_update,
       answering(std::move(reply), message_answer("Weight update finished")));
 }
 

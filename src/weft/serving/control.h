@@ -9,6 +9,7 @@
 #include "weft/base/guarded.h"
 #include "weft/base/result.h"
 #include "weft/http/message.h"
+#include "weft/serving/control_request.h"
 #include "weft/serving/routes.h"
 
 namespace weft {
@@ -47,6 +48,7 @@ class Control {
  private:
   void pause_engine(PauseMode mode, bool clear_cache, Reply reply, http::Response answer);
   Result<std::optional<std::string>> allowed_path(const std::optional<std::string>& path) const;
+  void update_from_source(const std::string& owner, VersionAt version, Reply reply);
   void update_whole(const std::string& owner, std::string path, Reply reply);
 
   const ServingParts parts_;

@@ -54,7 +54,7 @@ constexpr std::string_view kHowToSend =
     "weft takes no NCCL, IPC or other process group and no pickles: PUT a .safetensors file to "
     "/weft/v1/weights "
     "or push blocks to /weft/v1/uploads; update_info is then {}, or {\"path\": ...} under "
-    "--allow-path";
+    "--allow-path, or {\"version\": ..., \"source\": URL} under --allow-source";
 
 Result<void> check_init_info(const json::object& info) {
   for (const auto& [key, value] : info) {
@@ -66,27 +66,36 @@ Result<void> check_init_info(const json::object& info) {
   return {};
 }
 
-Result<std::optional<std::string>> parse_update_info(const json::object& info) {
+Result<UpdateRequest> parse_update_info(const json::object& info) {
   const Fields fields(info, "body.update_info");
   for (const auto& [key, value] : info) {
     const std::string_view name(key.data(), key.size());
-    if (name == "path" || std::ranges::find(kIgnoredInfo, name) != kIgnoredInfo.end()) continue;
-    const bool pull = name == "version" || name == "source";
-    return validation_error(
-        "extra_forbidden", fields.place_of(name),
-        pull ? "pulling a version from a source is not served yet; push it" : kHowToSend,
-        shown(value));
+    if (std::ranges::find(kIgnoredInfo, name) != kIgnoredInfo.end()) continue;
+    if (name == "path" || name == "version" || name == "source") continue;
+    return validation_error("extra_forbidden", fields.place_of(name), kHowToSend, shown(value));
   }
-  return fields.text("path");
+  UpdateRequest out;
+  WEFT_TRY(out.path, fields.text("path"));
+  WEFT_TRY(auto version, fields.text("version"));
+  WEFT_TRY(auto source, fields.text("source"));
+  if (!version && !source) return out;
+  if (!version || !source)
+    return missing_field_error(fields.place_of(version ? "source" : "version"));
+  if (out.path) {
+    return validation_error("extra_forbidden", fields.place_of("path"),
+                            "a path or a source, not both", *out.path);
+  }
+  out.pull = {*std::move(version), *std::move(source)};
+  return out;
 }
 
 // vLLM takes one element for each worker; here there is one.
-Result<std::optional<std::string>> parse_update_infos(const json::array& list) {
+Result<UpdateRequest> parse_update_infos(const json::array& list) {
   if (list.size() != 1) {
     return validation_error("list_length", "body.update_info",
                             "a list has one element for each worker, and there is 1", shown(list));
   }
-  if (list.front().is_null()) return std::optional<std::string>();
+  if (list.front().is_null()) return UpdateRequest();
   if (!list.front().is_object()) {
     return validation_error("dict_type", "body.update_info.0", "Input should be a valid dictionary",
                             shown(list.front()));
@@ -148,23 +157,23 @@ Result<UpdateRequest> parse_update(const http::Request& request) {
     return out;
   }
   if (info == nullptr) return missing_field_error("body.update_info");
-  if (info->is_array()) {
-    WEFT_TRY(out.path, parse_update_infos(info->get_array()));
-    return out;
-  }
+  if (info->is_array()) return parse_update_infos(info->get_array());
   if (!info->is_object()) {
     return validation_error("dict_type", "body.update_info",
                             "Input should be a valid dictionary or list", shown(*info));
   }
-  WEFT_TRY(out.path, parse_update_info(info->get_object()));
-  return out;
+  return parse_update_info(info->get_object());
 }
 
-Result<std::optional<std::string>> parse_finish(const http::Request& request) {
+Result<FinishRequest> parse_finish(const http::Request& request) {
   WEFT_TRY(const json::value body, embedded_body(request));
-  if (body.is_null()) return std::optional<std::string>();
+  FinishRequest out;
+  if (body.is_null()) return out;
   if (!body.is_object()) return missing_field_error("body.weight_version");
-  return Fields(body.get_object(), "body").text("weight_version");
+  const Fields fields(body.get_object(), "body");
+  WEFT_TRY(out.label, fields.text("weight_version"));
+  WEFT_TRY(out.on_update, parse_on_update(fields));
+  return out;
 }
 
 Result<std::string> parse_new_version(const http::Request& request) {
@@ -212,6 +221,14 @@ Result<std::string> parse_collective_rpc(const http::Request& request) {
   if (method == nullptr || !method->is_string())
     return body_error("Missing 'method' in request body");
   return std::string(method->get_string().data(), method->get_string().size());
+}
+
+bool is_allowed_source(std::string_view source, const std::vector<std::string>& prefixes) {
+  return std::ranges::any_of(prefixes, [&](const std::string& prefix) {
+    if (!source.starts_with(prefix)) return false;
+    const std::string_view rest = source.substr(prefix.size());
+    return rest.empty() || prefix.ends_with('/') || rest.starts_with('/');
+  });
 }
 
 std::string owner_of(const http::Request& request) {

@@ -10,6 +10,7 @@
 #include "weft/base/result.h"
 #include "weft/engine/engine.h"
 #include "weft/http/message.h"
+#include "weft/tensor/on_update.h"
 
 namespace weft {
 
@@ -33,15 +34,26 @@ Result<bool> parse_query_flag(const http::Request& request, std::string_view nam
 // with a word on what is accepted.
 Result<void> parse_init(const http::Request& request);
 
-struct UpdateRequest {
-  std::optional<std::string> path;  // nothing: what was pushed
-  bool whole = false;               // prime-rl's {"weight_dir"}: start, update and finish in one
+// A version, by id or label, and the server that has it.
+struct VersionAt {
+  std::string version;
+  std::string source;  // "http://host:port"
 };
-// {"update_info": {} or {"path": text} or a list with one of these} or {"weight_dir": text}.
+struct UpdateRequest {
+  std::optional<std::string> path;  // nothing in either: what was pushed
+  std::optional<VersionAt> pull;
+  bool whole = false;  // prime-rl's {"weight_dir"}: start, update and finish in one
+};
+// {"update_info": {} or {"path": text} or {"version": text, "source": text} or a list with one of
+// these} or {"weight_dir": text}.
 Result<UpdateRequest> parse_update(const http::Request& request);
 
-// The label: {"weight_version": text or null}; no body, null and {} are nothing.
-Result<std::optional<std::string>> parse_finish(const http::Request& request);
+struct FinishRequest {
+  std::optional<std::string> label;
+  std::optional<OnUpdate> on_update;
+};
+// {"weight_version": text or null, "on_update": text or null}; no body, null and {} are nothing.
+Result<FinishRequest> parse_finish(const http::Request& request);
 // {"new_version": text}.
 Result<std::string> parse_new_version(const http::Request& request);
 
@@ -55,6 +67,9 @@ Result<CheckerRequest> parse_checker(const http::Request& request);
 Result<std::vector<std::string>> parse_abort(const http::Request& request);
 // The method of {"method": text, ...}.
 Result<std::string> parse_collective_rpc(const http::Request& request);
+
+// Whether `source` is one of `prefixes`, or goes on with a "/" after one.
+bool is_allowed_source(std::string_view source, const std::vector<std::string>& prefixes);
 
 // The owner of an update: the Weft-Session header, else "anonymous".
 std::string owner_of(const http::Request& request);

@@ -113,6 +113,15 @@ Result<std::int64_t> read_integer(const json::value& value, std::string_view pla
   return validation_error("int_type", place, "Input should be a valid integer", shown(value));
 }
 
+Result<std::optional<OnUpdate>> parse_on_update(const Fields& fields) {
+  WEFT_TRY(const auto name, fields.text("on_update"));
+  if (!name) return std::optional<OnUpdate>();
+  const auto value = try_parse_on_update(*name);
+  if (value) return value;
+  return validation_error("literal_error", fields.place_of("on_update"),
+                          "Input should be 'continue', 'recompute', 'finish' or 'abort'", *name);
+}
+
 Result<bool> parse_flag(std::string_view text, std::string_view place) {
   constexpr std::array<std::string_view, 6> kTrue = {"true", "1", "yes", "on", "t", "y"};
   constexpr std::array<std::string_view, 6> kFalse = {"false", "0", "no", "off", "f", "n"};

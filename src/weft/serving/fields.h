@@ -13,6 +13,7 @@
 
 #include "weft/base/result.h"
 #include "weft/format/json.h"
+#include "weft/tensor/on_update.h"
 
 namespace weft {
 
@@ -54,6 +55,9 @@ std::string shown(const boost::json::value& value);
 
 // One integer, wherever it stands; `place` is for the error.
 Result<std::int64_t> read_integer(const boost::json::value& value, std::string_view place);
+
+// "on_update", as generation requests and commits have it.
+Result<std::optional<OnUpdate>> parse_on_update(const Fields& fields);
 
 // true, false, 1, 0, yes, no, on, off, t, f, y, n in any case, as vLLM's query flags. Errors: as
 // above.

@@ -226,6 +226,13 @@ Result<void> parse_streaming(const Fields& fields, GenerationRequest& out) {
   return {};
 }
 
+// weft's own: which weights may answer.
+Result<void> parse_version_options(const Fields& fields, GenerationRequest& out) {
+  WEFT_TRY(out.min_version, fields.text("min_version"));
+  WEFT_TRY(out.on_update, parse_on_update(fields));
+  return {};
+}
+
 Result<void> parse_common(const Fields& fields, GenerationRequest& out) {
   WEFT_TRY(const auto request_id, fields.text("request_id"));
   out.request_id = request_id.value_or("");
@@ -235,6 +242,7 @@ Result<void> parse_common(const Fields& fields, GenerationRequest& out) {
                  "Parameter 'cache_salt' must be a non-empty string if provided.", "cache_salt");
   }
   out.cache_salt = salt.value_or("");
+  WEFT_TRY_VOID(parse_version_options(fields, out));
   WEFT_TRY(out.return_token_ids, fields.flag("return_token_ids", false));
   WEFT_TRY(out.tokens_as_ids, fields.flag("return_tokens_as_token_ids", false));
   return parse_streaming(fields, out);

@@ -43,6 +43,8 @@ struct GenerationRequest {
   bool return_token_ids = false;
   bool tokens_as_ids = false;  // logprobs show "token_id:65" instead of the token's text
   std::string cache_salt;
+  std::optional<OnUpdate> on_update;       // nothing: what an update says
+  std::optional<std::string> min_version;  // an id or a label; the server must have come past it
 };
 
 // The most sequences one request may ask for.

@@ -79,9 +79,9 @@ class GenerationService::Registry {
 class GenerationService::Run : public std::enable_shared_from_this<Run> {
  public:
   Run(const GenerationService& service, GenerationRequest request,
-      std::shared_ptr<http::Exchange> exchange)
+      std::shared_ptr<const ServedModel> model, std::shared_ptr<http::Exchange> exchange)
       : engine_(service.engine_),
-        model_(service.model_),
+        model_(std::move(model)),
         render_(service.render_),
         registry_(service.registry_),
         request_(std::move(request)),
@@ -90,7 +90,7 @@ class GenerationService::Run : public std::enable_shared_from_this<Run> {
         exchange_(std::move(exchange)) {
     for (const Prompt& prompt : request_.prompts) {
       for (std::uint32_t i = 0; i < request_.n; ++i)
-        outputs_.emplace_back(request_, prompt, model_);
+        outputs_.emplace_back(request_, prompt, *model_);
     }
     cursors_.resize(outputs_.size());
   }
@@ -108,7 +108,7 @@ class GenerationService::Run : public std::enable_shared_from_this<Run> {
   }
   // The token after which the engine ends a sequence that has `count` with it.
   bool is_last(std::uint32_t token, std::uint64_t count) const {
-    return count >= request_.sampling.max_tokens || ends_sequence(request_, model_, token);
+    return count >= request_.sampling.max_tokens || ends_sequence(request_, *model_, token);
   }
   bool is_called(std::string_view id) const { return id == base_id_ || id == head_.id; }
 
@@ -131,7 +131,7 @@ class GenerationService::Run : public std::enable_shared_from_this<Run> {
   void fail(const Error& error);
 
   Engine& engine_;
-  const ServedModel& model_;
+  const std::shared_ptr<const ServedModel> model_;
   JobThread& render_;
   const std::shared_ptr<Registry> registry_;
   const GenerationRequest request_;
@@ -181,9 +181,12 @@ Result<void> GenerationService::Run::start() {
   open_outputs_ = outputs_.size();
   state_.with([&](State& state) { state.unfinished = outputs_.size(); });
   for (std::size_t sequence = 0; sequence < outputs_.size(); ++sequence) {
-    SequenceRequest next = {outputs_[sequence].prompt().ids, request_.sampling,
+    SequenceRequest next = {outputs_[sequence].prompt().ids,
+                            request_.sampling,
                             std::make_shared<Sink>(shared_from_this(), sequence),
-                            request_.cache_salt};
+                            request_.cache_salt,
+                            request_.on_update,
+                            model_->eos_token_ids};
     if (next.sampling.seed) *next.sampling.seed += sequence % request_.n;
     auto id = engine_.submit(std::move(next));
     if (!id) {
@@ -251,7 +254,7 @@ void GenerationService::Run::process() {
     }
     // One event a token, however many have come meanwhile: clients count them.
     if (request_.stream) {
-      events += render_events(request_, model_, head_, outputs_, sequence, cursors_[sequence]);
+      events += render_events(request_, *model_, head_, outputs_, sequence, cursors_[sequence]);
     }
   }
   const bool complete = open_outputs_ == 0;
@@ -262,11 +265,11 @@ void GenerationService::Run::process() {
 void GenerationService::Run::answer(bool complete) {
   if (!complete) return;
   answered_ = true;
-  exchange_->respond(http::json_response(render_answer(request_, model_, head_, outputs_)));
+  exchange_->respond(http::json_response(render_answer(request_, *model_, head_, outputs_)));
 }
 
 void GenerationService::Run::stream(std::string events, bool complete) {
-  if (complete) events += render_stream_end(request_, model_, head_, outputs_);
+  if (complete) events += render_stream_end(request_, *model_, head_, outputs_);
   if (!events.empty()) exchange_->write(std::move(events));
   if (complete) exchange_->end();
   answered_ = complete;
@@ -280,12 +283,13 @@ void GenerationService::Run::fail(const Error& error) {
   exchange_->end();
 }
 
-GenerationService::GenerationService(Engine& engine, const ServedModel& model, JobThread& render)
-    : engine_(engine), model_(model), render_(render), registry_(std::make_shared<Registry>()) {}
+GenerationService::GenerationService(Engine& engine, JobThread& render)
+    : engine_(engine), render_(render), registry_(std::make_shared<Registry>()) {}
 GenerationService::~GenerationService() = default;
 
-void GenerationService::run(GenerationRequest request, std::shared_ptr<http::Exchange> exchange) {
-  const auto run = std::make_shared<Run>(*this, std::move(request), exchange);
+void GenerationService::run(GenerationRequest request, std::shared_ptr<const ServedModel> model,
+                            std::shared_ptr<http::Exchange> exchange) {
+  const auto run = std::make_shared<Run>(*this, std::move(request), std::move(model), exchange);
   if (auto started = run->start(); !started)
     return exchange->respond(api_error_response(started.error()));
   registry_->add(run);

@@ -20,12 +20,14 @@ namespace weft {
 
 class GenerationService {
  public:
-  // All must outlive this and every run that it started.
-  GenerationService(Engine& engine, const ServedModel& model, JobThread& render);
+  // Both must outlive this and every run that it started.
+  GenerationService(Engine& engine, JobThread& render);
   ~GenerationService();
 
   // Answers through `exchange`, now or later. A client that goes away ends its sequences.
-  void run(GenerationRequest request, std::shared_ptr<http::Exchange> exchange);
+  // `model` is what the request was parsed for; what it says counts to the end.
+  void run(GenerationRequest request, std::shared_ptr<const ServedModel> model,
+           std::shared_ptr<http::Exchange> exchange);
   // Ends the requests with these ids (of the answer, with or without its prefix); without any, all.
   // They are answered with what they have and the finish reason "abort".
   void abort(std::span<const std::string> ids);
@@ -38,7 +40,6 @@ class GenerationService {
   class Registry;
 
   Engine& engine_;
-  const ServedModel& model_;
   JobThread& render_;
   std::shared_ptr<Registry> registry_;
 };

@@ -8,58 +8,10 @@
 #include <boost/json.hpp>
 #include <gtest/gtest.h>
 
-#include "weft/base/guarded.h"
+#include "weft/serving/scripted_engine_test.h"
 
 namespace weft {
 namespace {
-
-class ScriptedEngine : public Engine {
- public:
-  const ModelConfig& config() const override { return config_; }
-  const EngineOptions& options() const override { return options_; }
-  Result<SequenceId> submit(SequenceRequest request) override {
-    if (requests.size() == room) return Error(ErrorCode::kOverloaded, "no room");
-    requests.push_back(std::move(request));
-    return SequenceId{requests.size()};
-  }
-  void cancel(SequenceId id) override {
-    cancelled.with([&](auto& ids) { ids.push_back(id); });
-  }
-  void pause(PauseMode, bool, std::function<void()> done) override { done(); }
-  void resume() override {}
-  bool is_paused() const override { return false; }
-  void swap_weights(std::shared_ptr<const WeightSet>, WeightChange,
-                    std::function<void(SwapReport)>) override {}
-  void patch_weights(std::function<Result<void>()>, WeightChange,
-                     std::function<void(Result<SwapReport>)>) override {}
-  void evict_retired() override {}
-  void rename_version(VersionName) override {}
-  std::shared_ptr<const VersionName> version() const override { return version_; }
-  EngineStats stats() const override { return {}; }
-
-  void say(std::size_t sequence, std::uint32_t token) {
-    TokenEvent event;
-    event.token = token;
-    event.version = version_;
-    requests.at(sequence).sink->on_token(std::move(event));
-  }
-  void end(std::size_t sequence, FinishReason reason, std::optional<Error> error = {}) {
-    FinishEvent event;
-    event.reason = reason;
-    event.error = std::move(error);
-    requests.at(sequence).sink->on_finish(std::move(event));
-  }
-
-  std::vector<SequenceRequest> requests;
-  std::size_t room = 100;
-  Guarded<std::vector<SequenceId>> cancelled;
-
- private:
-  ModelConfig config_;
-  EngineOptions options_;
-  std::shared_ptr<const VersionName> version_ =
-      std::make_shared<const VersionName>(VersionName{"x", "a", false});
-};
 
 class KeptExchange : public http::Exchange {
  public:
@@ -84,9 +36,12 @@ class KeptExchange : public http::Exchange {
 class GenerationServiceTest : public testing::Test {
  protected:
   GenerationServiceTest() {
-    model_.name = "m";
-    model_.vocab_size = 272;
-    model_.max_model_len = 64;
+    ServedModel model;
+    model.name = "m";
+    model.vocab_size = 272;
+    model.max_model_len = 64;
+    model.eos_token_ids = {257};
+    model_ = std::make_shared<const ServedModel>(std::move(model));
   }
   static GenerationRequest ids_request() {
     GenerationRequest request;
@@ -96,7 +51,7 @@ class GenerationServiceTest : public testing::Test {
   }
   std::shared_ptr<KeptExchange> run(GenerationRequest request) {
     auto exchange = std::make_shared<KeptExchange>();
-    service_.run(std::move(request), exchange);
+    service_.run(std::move(request), model_, exchange);
     return exchange;
   }
   // What was posted is rendered, and nothing more will be.
@@ -105,10 +60,10 @@ class GenerationServiceTest : public testing::Test {
     return engine_.cancelled.with([](auto& ids) { return ids.size(); });
   }
 
-  ServedModel model_;
+  std::shared_ptr<const ServedModel> model_;
   ScriptedEngine engine_;
   JobThread render_{"weft-render", JobThread::Rest::kRun};
-  GenerationService service_{engine_, model_, render_};
+  GenerationService service_{engine_, render_};
 };
 
 TEST_F(GenerationServiceTest, AnswersOnceAllSequencesHaveEnded) {
@@ -128,6 +83,17 @@ TEST_F(GenerationServiceTest, AnswersOnceAllSequencesHaveEnded) {
   ASSERT_EQ(choices.size(), 2u);
   EXPECT_EQ(boost::json::serialize(choices[0].at("token_ids")), "[8]");
   EXPECT_EQ(boost::json::serialize(choices[1].at("token_ids")), "[9]");
+}
+
+TEST_F(GenerationServiceTest, TheEngineIsToldEndTokensAndWhatAnUpdateDoes) {
+  GenerationRequest request = ids_request();
+  request.on_update = OnUpdate::kFinish;
+  run(std::move(request));
+  settle();
+
+  EXPECT_EQ(engine_.requests[0].on_update, OnUpdate::kFinish);
+  EXPECT_EQ(engine_.requests[0].end_token_ids, (std::vector<std::uint32_t>{257}));
+  engine_.requests.clear();
 }
 
 TEST_F(GenerationServiceTest, AnEngineWithoutRoomIsAnErrorAndNothingIsLeftRunning) {

@@ -1,6 +1,8 @@
 #include "weft/serving/metrics.h"
 
+#include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include <fmt/core.h>
 
@@ -19,6 +21,10 @@ std::string escaped(std::string_view text) {
     }
   }
   return out;
+}
+
+std::string label(std::string_view name, std::string_view value) {
+  return fmt::format(",{}=\"{}\"", name, escaped(value));
 }
 
 class Page {
@@ -47,11 +53,7 @@ class Page {
   std::string text_;
 };
 
-}  // namespace
-
-std::string render_metrics(const ServedModel& model, const EngineStats& stats,
-                           const VersionName& version, bool paused) {
-  Page page(model.name);
+void add_engine(Page& page, const EngineStats& stats, bool paused) {
   page.gauge("vllm:num_requests_running", "Sequences in the running batch.", stats.running);
   page.gauge("vllm:num_requests_waiting", "Sequences waiting to run.", stats.waiting);
   page.gauge("vllm:kv_cache_usage_perc", "Share of the KV cache in use, 0 to 1.",
@@ -59,21 +61,66 @@ std::string render_metrics(const ServedModel& model, const EngineStats& stats,
   page.counter("vllm:num_preemptions_total", "Preemptions.", stats.preemptions);
   page.counter("vllm:prompt_tokens_total", "Prompt tokens computed.", stats.prompt_tokens);
   page.counter("vllm:generation_tokens_total", "Tokens generated.", stats.generation_tokens);
-  page.head("vllm:request_success_total", "counter", "Sequences that ended, by reason.");
-  const auto ended = [&](std::string_view reason, std::uint64_t count) {
-    page.sample("vllm:request_success_total", count,
-                fmt::format(",finished_reason=\"{}\"", reason));
-  };
-  ended("stop", stats.finished_stop);
-  ended("length", stats.finished_length);
-  ended("abort", stats.finished_abort);
-  ended("error", stats.finished_error);
-  page.counter("weft:engine_steps_total", "Steps of the engine.", stats.steps);
-  page.counter("weft:engine_step_seconds_total", "Time in steps.", stats.step_seconds);
-  page.gauge("weft:engine_paused", "1 while paused.", paused ? 1 : 0);
-  page.head("weft:weight_version_info", "gauge", "The version that is served.");
-  page.sample("weft:weight_version_info", 1,
-              fmt::format(",id=\"{}\",label=\"{}\"", escaped(version.id), escaped(version.label)));
+  constexpr std::string_view kEnded = "vllm:request_success_total";
+  page.head(kEnded, "counter", "Sequences that ended, by reason.");
+  page.sample(kEnded, stats.finished_stop, label("finished_reason", "stop"));
+  page.sample(kEnded, stats.finished_length, label("finished_reason", "length"));
+  page.sample(kEnded, stats.finished_abort, label("finished_reason", "abort"));
+  page.sample(kEnded, stats.finished_error, label("finished_reason", "error"));
+  page.counter("weft_engine_steps_total", "Steps of the engine.", stats.steps);
+  page.counter("weft_engine_step_seconds_total", "Time in steps.", stats.step_seconds);
+  page.gauge("weft_engine_paused", "1 while paused.", paused ? 1 : 0);
+}
+
+void add_version(Page& page, const VersionName& version, const EngineStats& stats) {
+  const std::string serving = label("id", version.id) + label("label", version.label);
+  page.head("weft_weight_version_info", "gauge", "The version that is served.");
+  page.sample("weft_weight_version_info", 1,
+              serving + label("converted", version.converted ? "true" : "false"));
+  constexpr std::string_view kSequences = "weft_sequences";
+  page.head(kSequences, "gauge", "Sequences that run, by the version that they run on.");
+  page.sample(kSequences, stats.running - std::min(stats.running, stats.on_retired), serving);
+  if (stats.retired) {
+    page.sample(kSequences, stats.on_retired,
+                label("id", stats.retired->id) + label("label", stats.retired->label));
+  }
+}
+
+void add_updates(Page& page, const ReceiverMetrics& updates) {
+  constexpr std::string_view kUpdates = "weft_weight_updates_total";
+  page.head(kUpdates, "counter", "Updates, by how they ended.");
+  page.sample(kUpdates, updates.committed, label("result", "committed"));
+  page.sample(kUpdates, updates.failed, label("result", "failed"));
+  page.sample(kUpdates, updates.rolled_back, label("result", "rolled_back"));
+  page.head("weft_weight_update_seconds", "summary", "Time of updates, by stage.");
+  for (std::size_t stage = 0; stage < updates.stages.size(); ++stage) {
+    const std::string name = label("stage", kUpdateStageNames.at(stage));
+    page.sample("weft_weight_update_seconds_sum", updates.stages.at(stage).seconds, name);
+    page.sample("weft_weight_update_seconds_count", updates.stages.at(stage).count, name);
+  }
+  page.head("weft_weight_bytes_total", "counter", "Bytes of weights that came, by encoding.");
+  for (const auto& [encoding, bytes] : updates.bytes) {
+    page.sample("weft_weight_bytes_total", bytes, label("encoding", encoding));
+  }
+  page.head("weft_weight_refusals_total", "counter", "Calls for weights refused, by reason.");
+  for (const auto& [reason, count] : updates.refusals) {
+    page.sample("weft_weight_refusals_total", count, label("reason", reason));
+  }
+}
+
+}  // namespace
+
+std::string render_metrics(const Metrics& metrics) {
+  Page page(metrics.model_name);
+  add_engine(page, metrics.engine, metrics.paused);
+  add_version(page, metrics.version, metrics.engine);
+  add_updates(page, metrics.server.updates);
+  if (metrics.server.version_lag) {
+    page.gauge("weft_weight_version_lag",
+               "1 while the followed head names another version than is served.",
+               *metrics.server.version_lag);
+  }
+  page.gauge("weft_http_connections", "Open connections.", metrics.server.connections);
   return std::move(page).take();
 }
 

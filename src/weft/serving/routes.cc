@@ -143,17 +143,23 @@ bool is_printable(std::string_view text) {
 using Parse = Result<GenerationRequest> (*)(const json::object&, const ServedModel&);
 
 http::Handler generation(const ServingParts& parts, Parse parse) {
-  return [&generations = parts.generations, &model = parts.model, parse](
-             const Request& request, const ExchangePtr& exchange) {
-    auto body = json_body(request);
-    if (!body) return exchange->respond(api_error_response(body.error()));
-    auto wanted = parse(*body, model);
-    if (!wanted) return exchange->respond(api_error_response(wanted.error()));
-    if (const auto id = request.headers.try_get("X-Request-Id"); id && is_printable(*id)) {
-      wanted->request_id = *id;
-    }
-    generations.run(*std::move(wanted), exchange);
-  };
+  return
+      [&generations = parts.generations, &current = parts.model, &history = parts.target.history(),
+       parse](const Request& request, const ExchangePtr& exchange) {
+        auto body = json_body(request);
+        if (!body) return exchange->respond(api_error_response(body.error()));
+        const auto model = current.get();
+        auto wanted = parse(*body, *model);
+        if (!wanted) return exchange->respond(api_error_response(wanted.error()));
+        if (wanted->min_version) {
+          if (const auto passed = history.check(*wanted->min_version); !passed)
+            return exchange->respond(api_error_response(passed.error()));
+        }
+        if (const auto id = request.headers.try_get("X-Request-Id"); id && is_printable(*id)) {
+          wanted->request_id = *id;
+        }
+        generations.run(*std::move(wanted), model, exchange);
+      };
 }
 
 struct Row {
@@ -163,45 +169,53 @@ struct Row {
   std::uint64_t body_limit_bytes = kControlBodyBytes;
 };
 
+// What changes the server needs the admin key; asking and generating need none.
+http::Access access_of(const Row& row, bool is_control) {
+  return is_control && std::string_view(row.method) != "GET" ? http::Access::kAdmin
+                                                             : http::Access::kOpen;
+}
+
 std::vector<Row> generation_rows(const ServingParts& parts) {
-  const ServedModel& model = parts.model;
+  const CurrentModel& model = parts.model;
   return {
       {"POST", "/v1/completions", generation(parts, parse_completion), kGenerationBodyBytes},
       {"POST", "/v1/chat/completions", generation(parts, parse_chat), kGenerationBodyBytes},
       {"POST", "/inference/v1/generate", generation(parts, parse_generate), kGenerationBodyBytes},
       {"POST", "/tokenize",
-       at_once([&](const Request& request) { return tokenize(model, request); }),
+       at_once([&](const Request& request) { return tokenize(*model.get(), request); }),
        kGenerationBodyBytes},
       {"POST", "/detokenize",
-       at_once([&](const Request& request) { return detokenize(model, request); }),
+       at_once([&](const Request& request) { return detokenize(*model.get(), request); }),
        kGenerationBodyBytes},
   };
 }
 
+Response metrics(const ServingParts& parts) {
+  Response response;
+  response.headers = {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}};
+  response.body = render_metrics({parts.model.get()->name, parts.engine.stats(),
+                                  parts.target.current(), parts.engine.is_paused(), parts.state()});
+  return response;
+}
+
 std::vector<Row> information_rows(const ServingParts& parts) {
-  const ServedModel& model = parts.model;
+  const CurrentModel& model = parts.model;
   const auto empty = at_once([](const Request&) { return Response(); });
   return {
       {"GET", "/health", empty},
       {"GET", "/ping", empty},
       {"POST", "/ping", empty},
       {"GET", "/version", at_once([&](const Request&) {
-         return json_answer({{"version", model.weft_version}});
+         return json_answer({{"version", model.get()->weft_version}});
        })},
       {"GET", "/v1/models",
-       at_once([&](const Request&) { return json_answer(models_answer(model)); })},
+       at_once([&](const Request&) { return json_answer(models_answer(*model.get())); })},
       {"GET", "/load", at_once([&generations = parts.generations](const Request&) {
          return json_answer({{"server_load", generations.active()}});
        })},
       {"GET", "/server_info",
-       at_once([&](const Request& request) { return server_info(model, request); })},
-      {"GET", "/metrics", at_once([&model, &engine = parts.engine](const Request&) {
-         Response response;
-         response.headers = {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}};
-         response.body =
-             render_metrics(model, engine.stats(), *engine.version(), engine.is_paused());
-         return response;
-       })},
+       at_once([&](const Request& request) { return server_info(*model.get(), request); })},
+      {"GET", "/metrics", at_once([parts](const Request&) { return metrics(parts); })},
   };
 }
 
@@ -244,13 +258,16 @@ std::vector<Row> control_rows(const std::shared_ptr<Control>& control) {
 
 std::vector<http::Route> serving_routes(const ServingParts& parts) {
   std::vector<http::Route> routes;
-  for (auto rows : {generation_rows(parts), information_rows(parts),
-                    control_rows(std::make_shared<Control>(parts))}) {
+  const auto add = [&](std::vector<Row> rows, bool is_control) {
     for (Row& row : rows) {
-      routes.push_back(
-          {row.method, row.path, guarded(std::move(row.handler)), nullptr, row.body_limit_bytes});
+      const http::Access access = access_of(row, is_control);
+      routes.push_back({row.method, row.path, guarded(std::move(row.handler)), nullptr,
+                        row.body_limit_bytes, access});
     }
-  }
+  };
+  add(generation_rows(parts), false);
+  add(information_rows(parts), false);
+  add(control_rows(std::make_shared<Control>(parts)), true);
   return routes;
 }
 

@@ -259,15 +259,15 @@ Result<void> Run::blocking_step(std::uint64_t step) {
 // Step n samples from version n - 1, learns from that, and publishes version n.
 Result<void> Run::blocking_learn(StepMetrics& metrics) {
   const std::uint64_t step = metrics.step;
-  const double steps_before = engine_total("weft:engine_steps_total");
-  const double seconds_before = engine_total("weft:engine_step_seconds_total");
+  const double steps_before = engine_total("weft_engine_steps_total");
+  const double seconds_before = engine_total("weft_engine_step_seconds_total");
   const Stopwatch rollout_clock;
   WEFT_TRY(const Experience experience,
            blocking_collect(problems_->draw(config_.grpo.prompts), config_.grpo.group_size,
                             config_.grpo.temperature, kRolloutSeed, step));
   metrics.rollout_ms = rollout_clock.ms();
-  const double engine_steps = engine_total("weft:engine_steps_total") - steps_before;
-  const double engine_seconds = engine_total("weft:engine_step_seconds_total") - seconds_before;
+  const double engine_steps = engine_total("weft_engine_steps_total") - steps_before;
+  const double engine_seconds = engine_total("weft_engine_step_seconds_total") - seconds_before;
   metrics.decode_step_ms = engine_steps > 0 ? engine_seconds / engine_steps * 1e3 : 0;
   for (const Rollout& rollout : experience.rollouts) metrics.tokens += rollout.tokens.size();
   metrics.tokens_per_s = static_cast<double>(metrics.tokens) / (metrics.rollout_ms / 1e3);

@@ -114,7 +114,7 @@ Result<VersionCounts> VersionCheck::blocking_check(
 Result<std::vector<std::vector<float>>> VersionCheck::blocking_score(
     const Version& version, std::span<const TokenSequence> sequences) {
   std::promise<void> swapped;
-  engine_->swap_weights(version.weights, {version.label, version.label},
+  engine_->swap_weights(version.weights, {.version = {version.label, version.label}},
                         [&](const SwapReport&) { swapped.set_value(); });
   swapped.get_future().wait();
 

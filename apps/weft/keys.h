@@ -1,0 +1,35 @@
+#pragma once
+// The keys of a server: from flags, files or the environment, and never left where `ps` shows them.
+
+#include <string>
+#include <string_view>
+
+#include "weft/base/result.h"
+#include "weft/http/server.h"
+
+namespace CLI {
+class App;
+}
+
+namespace weft {
+
+struct KeyFlags {
+  std::string admin_key, admin_key_file;
+  std::string read_key, read_key_file;
+};
+
+// --admin-key, --read-key, and each with -file.
+void add_key_flags(CLI::App& command, KeyFlags& flags);
+
+// The flag, else the file, else WEFT_ADMIN_KEY or WEFT_READ_KEY; "" where there is none. Errors:
+// kInvalidArgument for a key that no header can carry; as blocking_read_file. Blocks.
+Result<http::ServerKeys> blocking_read_keys(const KeyFlags& flags);
+
+// The same for one key: the flag, else the file, else the environment's `variable`.
+Result<std::string> blocking_read_key(std::string_view name, const std::string& flag,
+                                      const std::string& file, const char* variable);
+
+// Overwrites the values of key flags: everyone on a machine can read a process's arguments.
+void hide_keys(int argc, char** argv);
+
+}  // namespace weft
