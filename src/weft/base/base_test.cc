@@ -100,6 +100,24 @@ TEST(JobThread, RunsInOrderAndTheNextAfterOneThatThrows) {
   EXPECT_EQ(done, (std::vector<int>{1, 2}));
 }
 
+TEST(JobThread, RunsTimedJobsInTheOrderOfTheirTimes) {
+  std::vector<int> done;
+  std::promise<void> all;
+  JobThread thread("weft-test", JobThread::Rest::kRun);
+  const auto now = std::chrono::steady_clock::now();
+  thread.post_at(now + std::chrono::milliseconds(2), [&] {
+    done.push_back(2);
+    all.set_value();
+  });
+  thread.post_at(now + std::chrono::milliseconds(1), [&] { done.push_back(1); });
+  thread.post_at(now + std::chrono::hours(1), [&] { done.push_back(3); });
+
+  all.get_future().wait();
+  thread.blocking_stop();
+
+  EXPECT_EQ(done, (std::vector<int>{1, 2}));
+}
+
 TEST(JobThread, DropsWhatWaitsWhenItIsToldTo) {
   std::promise<void> begun, go;
   bool second = false;

@@ -477,6 +477,7 @@ Result<UpdateMachine::FinishStep> ReceiverMachine::finish(std::string_view owner
                  "second set: continue, recompute or abort",
                  "on_update");
   }
+  if (commits) WEFT_TRY_VOID(check_serving(wish.if_match));
   WEFT_TRY(const auto step, machine_.finish(owner, wish.label, now));
   if (step == UpdateMachine::FinishStep::kRename && wish.label)
     residents_[serving_].name.label = *wish.label;
@@ -495,15 +496,18 @@ Result<UpdateMachine::FinishStep> ReceiverMachine::finish(std::string_view owner
   return step;
 }
 
+Result<void> ReceiverMachine::check_serving(const std::optional<std::string>& expected) const {
+  if (!expected || *expected == serving().name.id) return {};
+  return Error(ErrorCode::kPreconditionFailed,
+               fmt::format("{} serves, not {}", serving().name.id, *expected));
+}
+
 Result<UpdateMachine::FinishStep> ReceiverMachine::roll_back(
     std::string_view owner, const std::string& id, const std::optional<std::string>& expected,
     const CommitWish& wish, Instant now) {
   WEFT_TRY_VOID(check_label(wish.label));
   const bool is_under_way = machine_.state(now) == UpdateState::kCommitting;
-  if (!is_under_way && expected && *expected != serving().name.id) {
-    return Error(ErrorCode::kPreconditionFailed,
-                 fmt::format("{} serves, not {}", serving().name.id, *expected));
-  }
+  if (!is_under_way) WEFT_TRY_VOID(check_serving(expected));
   if (!is_under_way && id == serving().name.id) return UpdateMachine::FinishStep::kRepeat;
   const Resident* const old = retired();
   if (id != serving().name.id && (old == nullptr || old->name.id != id)) {

@@ -112,6 +112,7 @@ struct CommitWish {
   std::optional<std::string> label{};  // nothing: it stays
   OnUpdate on_update = OnUpdate::kContinue;
   Provenance provenance{};
+  std::optional<std::string> if_match{};  // the id that serves now; else kPreconditionFailed
 };
 
 // A set that takes over.
@@ -242,6 +243,7 @@ class ReceiverMachine {
   Result<void> check_patchable(const Staging& staging) const;
   Result<BlockClaim::Use> use_of(const Staging& staging, BlockPlace place, FrameForm form) const;
   void hand_over(Handover handover, Resident resident);
+  Result<void> check_serving(const std::optional<std::string>& expected) const;
   Error too_large() const;
 
   const std::shared_ptr<const WeightLayout> layout_;

@@ -287,6 +287,17 @@ TEST(ReceiverMachine, RollingBackServesTheRetiredVersionOnce) {
   EXPECT_FALSE(bench.machine.finish("t", std::nullopt, {.label = "new"}, bench.now));
 }
 
+TEST(ReceiverMachine, ACommitMaySayWhatMustServe) {
+  Bench bench;
+  bench.stage("1");
+
+  EXPECT_EQ(
+      bench.machine.finish("t", std::nullopt, {.if_match = "blake3:00"}, bench.now).error().code(),
+      ErrorCode::kPreconditionFailed);
+  EXPECT_EQ(bench.machine.state(bench.now), UpdateState::kStaged);
+  EXPECT_EQ(bench.finish({.if_match = id_of("0")}), FinishStep::kCommit);
+}
+
 TEST(ReceiverMachine, OnlyOneThingHappensAtATime) {
   Bench bench;
   bench.commit("1");

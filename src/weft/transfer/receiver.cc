@@ -129,13 +129,16 @@ Result<std::unique_ptr<Receiver>> Receiver::blocking_create(std::shared_ptr<Weig
   if (rules.patch_mode)
     log_info("weights: one set of {} bytes, patched in place", layout->size_bytes());
   const auto files = options.files ? *options.files : ModelFiles();
+  const auto start = std::chrono::steady_clock::now();
   Resident served = internal::blocking_hash_resident(*serving, files, target.current());
   served.provenance.created_ms = std::chrono::duration_cast<std::chrono::milliseconds>(
                                      std::chrono::system_clock::now().time_since_epoch())
                                      .count();
+  const std::chrono::duration<double> hashed = std::chrono::steady_clock::now() - start;
   target.rename(served.name);
   auto core = std::make_shared<Core>(std::array{std::move(serving), std::move(second)},
                                      std::move(served), target, options, rules);
+  core->add_time(UpdateStage::kHash, hashed.count());
   return std::unique_ptr<Receiver>(std::make_unique<ReceiverImpl>(std::move(core)));
 }
 

@@ -1,12 +1,15 @@
 #include "weft/transfer/state_dir.h"
 
+#include <cerrno>
 #include <string>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include <boost/json.hpp>
+#include <fcntl.h>
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include "weft/base/file.h"
 #include "weft/format/json.h"
@@ -25,6 +28,16 @@ constexpr const char* kWeights = "model.safetensors";
 Error failed(const fs::path& path, const std::error_code& code) {
   return Error(code == std::errc::no_space_on_device ? ErrorCode::kNoSpace : ErrorCode::kInternal,
                fmt::format("{}: {}", path.string(), code.message()));
+}
+
+// Makes what was written and renamed in a folder survive a power cut.
+Result<void> blocking_sync_folder(const fs::path& folder) {
+  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const bool synced = fd >= 0 && ::fsync(fd) == 0;
+  const std::error_code code(errno, std::generic_category());
+  if (fd >= 0) ::close(fd);
+  if (!synced) return failed(folder, code);
+  return {};
 }
 
 // The hex digits of the id.
@@ -53,7 +66,7 @@ Result<void> blocking_point_at(const fs::path& directory, const std::string& nam
   fs::create_directory_symlink(name, link, code);
   if (!code) fs::rename(link, directory / kCurrent, code);
   if (code) return failed(link, code);
-  return {};
+  return blocking_sync_folder(directory);
 }
 
 void blocking_remove_others(const fs::path& directory, const std::string& kept) {
@@ -75,6 +88,7 @@ Result<void> blocking_save_state(const fs::path& directory, std::span<const Tens
   const json::object record{
       {"id", version.id}, {"label", version.label}, {"converted", version.converted}};
   WEFT_TRY_VOID(blocking_write_file(directory / name / kRecord, json::serialize(record)));
+  WEFT_TRY_VOID(blocking_sync_folder(directory / name));
   if (is_current) return {};
   WEFT_TRY_VOID(blocking_point_at(directory, name));
   blocking_remove_others(directory, name);

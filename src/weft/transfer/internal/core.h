@@ -86,6 +86,7 @@ class Core final : public UploadHost, public std::enable_shared_from_this<Core> 
   Result<void> set_label(const std::string& label);
   void checksums(std::function<void(Sums)> done);
   ReceiverMetrics metrics();
+  void add_time(UpdateStage stage, double seconds);
 
   // For whoever hands versions out.
   struct Residents {

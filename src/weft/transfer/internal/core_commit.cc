@@ -50,6 +50,7 @@ void Core::commit(const std::string& owner, Epoch epoch, CommitRequest request,
   CommitWish wish = wish_of(std::move(request.label), on_update);
   wish.provenance.parent = std::move(request.parent);
   wish.provenance.origin = std::move(request.origin);
+  wish.if_match = std::move(request.if_match);
   run_finish(owner, epoch, wish, std::move(done));
 }
 
@@ -284,6 +285,11 @@ ReceiverMetrics Core::metrics() {
   ReceiverMetrics metrics = metrics_;
   metrics.residents = machine_.retired() == nullptr ? 1 : 2;
   return metrics;
+}
+
+void Core::add_time(UpdateStage stage, double seconds) {
+  const std::lock_guard lock(mutex_);
+  metrics_.add(stage, seconds);
 }
 
 Core::Residents Core::residents() {

@@ -28,13 +28,13 @@ class FileSink final : public http::BodySink {
 
   Result<std::span<std::byte>> buffer() override {
     auto room = next_room();
-    if (!room) fail(room.error());
+    if (!room) refuse(room.error());
     return room;
   }
 
   Result<void> filled(std::size_t size) override {
     auto taken = take(size);
-    if (!taken) fail(taken.error());
+    if (!taken) refuse(taken.error());
     return taken;
   }
 
@@ -125,6 +125,11 @@ class FileSink final : public http::BodySink {
   std::string expected_text() const {
     if (phase_ != Phase::kTensors) return "its header is not complete";
     return fmt::format("the data of {} is not complete", tensors_[tensor_].name);
+  }
+
+  void refuse(const Error& error) {
+    fail(error);
+    host_->refused(error);
   }
 
   void fail(const Error& error) {
