@@ -3,19 +3,19 @@
 #include <algorithm>
 #include <exception>
 #include <optional>
+#include <unordered_set>
 #include <utility>
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/connect.hpp>
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <fmt/format.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "weft/base/guarded.h"
-#include "weft/http/socket_io-inl.h"
+#include "weft/http/client_connection-inl.h"
 
 namespace weft::http {
 namespace {
@@ -41,38 +41,6 @@ struct Job {
     for (const auto& part : parts) sum += part.size();
     return sum;
   }
-};
-
-// A connection, with the deadline of what runs on it. One thread.
-struct Connection : std::enable_shared_from_this<Connection> {
-  explicit Connection(net::io_context& io) : stream(tcp::socket(io)), resolver(io), timer(io) {}
-
-  // Ends whatever runs here when `timeout` is over, unless disarm() or arm() come first.
-  void arm(std::chrono::milliseconds timeout) {
-    timer.expires_after(timeout);
-    // A timer that went off just before it was cancelled still calls: hence the count.
-    timer.async_wait([self = shared_from_this(), armed = ++arms](error_code cancelled) {
-      if (cancelled || armed != self->arms) return;
-      self->timed_out = true;
-      self->resolver.cancel();
-      error_code ignored;
-      self->stream.socket.close(ignored);
-    });
-  }
-  void disarm() {
-    ++arms;
-    timer.cancel();
-  }
-
-  Stream stream;
-  tcp::resolver resolver;
-  net::steady_timer timer;
-  std::uint64_t arms = 0;
-  bool kept = false;      // it served an earlier request
-  bool answered = false;  // a byte of the answer came
-  bool reusable = false;  // for another request
-  bool reset = false;     // the peer refused what we sent: it has not read it
-  bool timed_out = false;
 };
 
 // Hands pieces of a body to a callback.
@@ -101,14 +69,6 @@ bool is_idempotent(std::string_view method) {  // RFC 9110 9.2.2
          method == "OPTIONS";
 }
 
-// Whether a connection that waited in the pool can still be used: nothing to read, not even its
-// end.
-bool is_quiet(int descriptor) {
-  char byte = 0;
-  const auto size = ::recv(descriptor, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-  return size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
-}
-
 net::awaitable<void> wait_at_most(std::chrono::milliseconds time) {
   const net::any_io_executor executor = co_await net::this_coro::executor;
   net::steady_timer timer(executor, time);
@@ -116,37 +76,27 @@ net::awaitable<void> wait_at_most(std::chrono::milliseconds time) {
   static_cast<void>(cancelled);
 }
 
-// Descriptors of idle connections: sockets belong to an io_context, and each call runs its own.
-class Pool {
- public:
-  explicit Pool(std::size_t limit) : limit_(limit) {}
-  ~Pool() {
-    while (const auto descriptor = try_take()) ::close(*descriptor);
-  }
-  Pool(const Pool&) = delete;
-  Pool& operator=(const Pool&) = delete;
+// One call of a client: its exchanges run on the caller's thread.
+struct Run {
+  explicit Run(std::span<const Job> all) : jobs(all), answers(all.size()) {}
 
-  std::optional<int> try_take() {
-    return idle_.with([](std::vector<int>& idle) -> std::optional<int> {
-      if (idle.empty()) return std::nullopt;
-      const int descriptor = idle.back();
-      idle.pop_back();
-      return descriptor;
-    });
-  }
-  void put(int descriptor) {
-    const bool kept = idle_.with([&](std::vector<int>& idle) {
-      if (idle.size() >= limit_) return false;
-      idle.push_back(descriptor);
-      return true;
-    });
-    if (!kept) ::close(descriptor);
-  }
-
- private:
-  const std::size_t limit_;
-  Guarded<std::vector<int>> idle_;
+  const std::span<const Job> jobs;
+  std::size_t next = 0;  // job to begin
+  std::vector<std::optional<Result<Response>>> answers;
+  net::io_context io{1};
+  std::unordered_set<Connection*> connections;  // that are busy
+  bool cancelled = false;
 };
+
+// The calls that run. What is cancelled once stays so.
+struct Runs {
+  std::unordered_set<Run*> all;
+  bool cancelled = false;
+};
+
+Error cancelled_error() {
+  return {ErrorCode::kCancelled, "the request was cancelled"};
+}
 
 class ClientImpl final : public Client {
  public:
@@ -194,15 +144,14 @@ class ClientImpl final : public Client {
     job.sink = &sink;
     return run_one(job);
   }
+  void cancel() override;
 
  private:
-  using Answers = std::vector<std::optional<Result<Response>>>;
-
   Result<Response> run_one(const Job& job) { return std::move(run(std::span(&job, 1)).front()); }
   std::vector<Result<Response>> run(std::span<const Job> jobs);
-  net::awaitable<void> work(net::io_context& io, std::span<const Job> jobs, std::size_t& next,
-                            Answers& answers);
-  net::awaitable<Result<Response>> send(net::io_context& io, const Job& job);
+  net::awaitable<void> work(Run& run);
+  net::awaitable<Result<Response>> send(Run& run, const Job& job);
+  net::awaitable<Result<Response>> send_on(Connection& connection, const Job& job, bool fresh);
   net::awaitable<Result<void>> open(Connection& connection, bool fresh);
   net::awaitable<Result<Response>> exchange(Connection& connection, const Job& job);
   net::awaitable<std::optional<Result<ResponseHead>>> send_request(Connection& connection,
@@ -222,65 +171,82 @@ class ClientImpl final : public Client {
   const Url server_;
   const ClientOptions options_;
   Pool pool_;
+  Guarded<Runs> runs_;
 };
 
 std::vector<Result<Response>> ClientImpl::run(std::span<const Job> jobs) {
-  net::io_context io(1);
-  Answers answers(jobs.size());
-  std::size_t next = 0;
+  Run run(jobs);
+  runs_.with([&](Runs& runs) {
+    run.cancelled = runs.cancelled;
+    runs.all.insert(&run);
+  });
   const std::size_t workers =
       std::min(jobs.size(), std::max<std::size_t>(options_.max_connections, 1));
   const auto rethrow = [](const std::exception_ptr& thrown) {
     if (thrown) std::rethrow_exception(thrown);
   };
   for (std::size_t i = 0; i < workers; ++i) {
-    auto task = work(io, jobs, next, answers);
-    net::co_spawn(io, std::move(task), rethrow);
+    auto task = work(run);
+    net::co_spawn(run.io, std::move(task), rethrow);
   }
-  io.run();
+  run.io.run();
+  runs_.with([&](Runs& runs) { runs.all.erase(&run); });
   std::vector<Result<Response>> results;
-  results.reserve(answers.size());
-  for (auto& answer : answers) results.push_back(std::move(*answer));
+  results.reserve(run.answers.size());
+  for (auto& answer : run.answers) results.push_back(std::move(*answer));
   return results;
 }
 
-net::awaitable<void> ClientImpl::work(net::io_context& io, std::span<const Job> jobs,
-                                      std::size_t& next, Answers& answers) {
-  while (next < jobs.size()) {
-    const std::size_t index = next++;
-    auto answer = co_await send(io, jobs[index]);
-    answers[index].emplace(std::move(answer));
+void ClientImpl::cancel() {
+  runs_.with([](Runs& runs) {
+    runs.cancelled = true;
+    for (Run* run : runs.all) {
+      net::post(run->io, [run] {
+        run->cancelled = true;
+        for (Connection* connection : run->connections) connection->cut(cancelled_error());
+      });
+    }
+  });
+}
+
+net::awaitable<void> ClientImpl::work(Run& run) {
+  while (run.next < run.jobs.size()) {
+    const std::size_t index = run.next++;
+    auto answer = co_await send(run, run.jobs[index]);
+    run.answers[index].emplace(std::move(answer));
   }
 }
 
-net::awaitable<Result<Response>> ClientImpl::send(net::io_context& io, const Job& job) {
+net::awaitable<Result<Response>> ClientImpl::send(Run& run, const Job& job) {
   for (bool fresh = false;; fresh = true) {
-    const auto shared = std::make_shared<Connection>(io);
-    Connection& connection = *shared;
-    auto opened = co_await open(connection, fresh);
-    if (!opened) co_return std::move(opened).error();
-    connection.arm(options_.request_timeout);
-    auto answer = co_await exchange(connection, job);
-    connection.disarm();
-    if (answer) {
-      keep(connection);
-      co_return answer;
-    }
-    const bool stale = connection.kept && !connection.answered && !connection.timed_out &&
-                       (connection.reset || is_idempotent(job.request->method));
-    if (!stale) co_return failure(connection, answer.error());
+    if (run.cancelled) co_return cancelled_error();
+    const auto connection = std::make_shared<Connection>(run.io);
+    run.connections.insert(connection.get());
+    auto answer = co_await send_on(*connection, job, fresh);
+    run.connections.erase(connection.get());
+    const bool stale = !answer && connection->kept && !connection->answered && !connection->ended &&
+                       (connection->reset || is_idempotent(job.request->method));
+    if (!stale) co_return answer;
   }
+}
+
+net::awaitable<Result<Response>> ClientImpl::send_on(Connection& connection, const Job& job,
+                                                     bool fresh) {
+  auto opened = co_await open(connection, fresh);
+  if (!opened) co_return std::move(opened).error();
+  connection.arm(options_.request_timeout, options_.idle_timeout);
+  auto answer = co_await exchange(connection, job);
+  connection.disarm();
+  if (!answer) co_return failure(connection, answer.error());
+  keep(connection);
+  co_return answer;
 }
 
 // Takes a kept connection, unless it must be a `fresh` one.
 net::awaitable<Result<void>> ClientImpl::open(Connection& connection, bool fresh) {
   tcp::socket& socket = connection.stream.socket;
   error_code failed;
-  while (const auto descriptor = fresh ? std::nullopt : pool_.try_take()) {
-    if (!is_quiet(*descriptor)) {
-      ::close(*descriptor);
-      continue;
-    }
+  while (const auto descriptor = fresh ? std::nullopt : pool_.try_take_quiet()) {
     socket.assign(tcp::v4(), *descriptor, failed);
     if (failed) {
       ::close(*descriptor);
@@ -289,7 +255,7 @@ net::awaitable<Result<void>> ClientImpl::open(Connection& connection, bool fresh
     connection.kept = true;
     co_return Result<void>();
   }
-  connection.arm(options_.connect_timeout);
+  connection.arm(options_.connect_timeout, options_.connect_timeout);
   const std::string port = std::to_string(server_.port);
   auto [unresolved, endpoints] =
       co_await connection.resolver.async_resolve(server_.host, port, kAwait);
@@ -299,10 +265,9 @@ net::awaitable<Result<void>> ClientImpl::open(Connection& connection, bool fresh
     failed = refused;
   }
   connection.disarm();
-  if (failed || connection.timed_out) {
-    const bool late = connection.timed_out;
-    const ErrorCode code = late ? ErrorCode::kDeadline : ErrorCode::kDisconnected;
-    const std::string why = late ? "timed out" : failed.message();
+  if (connection.ended || failed) {
+    const ErrorCode code = connection.ended ? connection.ended->code() : ErrorCode::kDisconnected;
+    const std::string why = connection.ended ? connection.ended->message() : failed.message();
     co_return Error(code, fmt::format("cannot connect to {}: {}", server_.text(), why));
   }
   socket.set_option(tcp::no_delay(true), failed);
@@ -318,11 +283,8 @@ void ClientImpl::keep(Connection& connection) {
 }
 
 Error ClientImpl::failure(const Connection& connection, const Error& error) const {
-  if (connection.timed_out) {
-    return Error(ErrorCode::kDeadline, fmt::format("{} did not answer within {} ms", server_.text(),
-                                                   options_.request_timeout.count()));
-  }
-  return Error(error.code(), fmt::format("{}: {}", server_.text(), error.message()));
+  const Error& cause = connection.ended ? *connection.ended : error;
+  return Error(cause.code(), fmt::format("{}: {}", server_.text(), cause.message()));
 }
 
 net::awaitable<Result<Response>> ClientImpl::exchange(Connection& connection, const Job& job) {
@@ -400,6 +362,7 @@ net::awaitable<std::optional<Result<ResponseHead>>> ClientImpl::send_parts(Conne
     if (failed) break;
     if (outgoing.empty()) {
       const auto made = job.source->next();
+      stream.last_active = Clock::now();  // it may have taken its time
       if (!made) co_return Result<ResponseHead>(made.error());
       outgoing = Outgoing();
       for (const auto& part : *made) outgoing.add(part);
@@ -465,6 +428,7 @@ net::awaitable<Result<Response>> ClientImpl::read_answer_body(Connection& connec
     if (failed->cause == BodyFailure::Cause::kFraming) {
       error = Error(ErrorCode::kCorrupt, error.message());
     }
+    if (connection.ended) error = *connection.ended;
     if (failed->cause != BodyFailure::Cause::kSink) sink->abort(error);
     co_return error;
   }

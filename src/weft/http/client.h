@@ -20,9 +20,11 @@ namespace weft::http {
 
 struct ClientOptions {
   std::chrono::milliseconds connect_timeout{10'000};
-  std::chrono::milliseconds request_timeout{
-      1'800'000};                    // from the first byte out to the last byte in
-  std::size_t max_connections = 64;  // kept open between calls
+  // Without a byte in or out, within a body or before the answer: let it be longer than what a
+  // request may wait for (a long poll, a generation that is not streamed).
+  std::chrono::milliseconds idle_timeout{60'000};
+  std::chrono::milliseconds request_timeout{1'800'000};  // from the first byte to the last
+  std::size_t max_connections = 64;                      // kept open between calls
   std::uint64_t response_limit_bytes = 1u << 30;
   std::string key;  // sent as `Authorization: Bearer KEY` unless it is empty; never shown
 };
@@ -40,8 +42,8 @@ class Client {
   // connection that the server had closed meanwhile is sent again once, on a new one, if no byte of
   // an answer came and sending it twice is harmless: the method is idempotent (RFC 9110 9.2.2), or
   // the server reset the connection, so that it cannot have read the request. Blocks. Errors:
-  // kDisconnected (cannot connect, connection broke), kDeadline, kTooLarge, kCorrupt (no HTTP); the
-  // message names the server.
+  // kDisconnected (cannot connect, connection broke), kDeadline, kCancelled, kTooLarge, kCorrupt
+  // (no HTTP); the message names the server.
   virtual Result<Response> blocking_send(const Request& request) = 0;
 
   // Sends all, at most options.max_connections at a time; answers come in the order of the
@@ -71,6 +73,9 @@ class Client {
   // `piece` returns false to stop: the connection is closed. The response's body is empty.
   virtual Result<Response> blocking_send_streaming(
       const Request& request, const std::function<bool(std::string_view)>& piece) = 0;
+
+  // Ends all calls under way, and all that come, with kCancelled. Does not block.
+  virtual void cancel() = 0;
 };
 
 }  // namespace weft::http

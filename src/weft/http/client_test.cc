@@ -78,6 +78,53 @@ TEST(HttpClient, GivesUpAtTheDeadline) {
   EXPECT_EQ(answer.error().code(), ErrorCode::kDeadline);
 }
 
+// Without an answer, without reading a body, and in the middle of an answer.
+TEST(HttpClient, GivesUpOnAServerThatFallsSilent) {
+  std::promise<void> over;
+  const auto silence = over.get_future().share();
+  const auto stop = [silence](int) { silence.get(); };
+  const auto half = [silence](int descriptor) {
+    answer_with("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc")(descriptor);
+    silence.get();
+  };
+  ScriptedServer mute({stop}), deaf({stop}), halting({half});
+  ClientOptions options;
+  options.idle_timeout = 50ms;
+  const std::string body(50'000'000, 'b');
+  const std::span<const std::byte> part = std::as_bytes(std::span(body));
+
+  const auto unanswered = Client::make(mute.url(), options)->blocking_send(request_of("GET"));
+  const auto unread = Client::make(deaf.url(), options)
+                          ->blocking_send_from(request_of("POST"), std::span(&part, 1), nullptr);
+  const auto broken = Client::make(halting.url(), options)->blocking_send(request_of("GET"));
+
+  over.set_value();
+  for (const auto& answer : {unanswered, unread, broken}) {
+    EXPECT_EQ(answer.error().code(), ErrorCode::kDeadline);
+    EXPECT_NE(answer.error().message().find("silent for 0.05 s"), std::string::npos)
+        << answer.error().message();
+  }
+}
+
+TEST(HttpClient, EndsACallThatIsCancelled) {
+  std::promise<void> asked, over;
+  ScriptedServer server({[&](int descriptor) {
+    read_request(descriptor);
+    asked.set_value();
+    over.get_future().get();
+  }});
+  const auto client = Client::make(server.url());
+  auto call =
+      std::async(std::launch::async, [&] { return client->blocking_send(request_of("GET")); });
+  asked.get_future().get();
+
+  client->cancel();
+
+  EXPECT_EQ(call.get().error().code(), ErrorCode::kCancelled);
+  EXPECT_EQ(client->blocking_send(request_of("GET")).error().code(), ErrorCode::kCancelled);
+  over.set_value();
+}
+
 TEST(HttpClient, SendsABulkBodyToAServerThatSaysNoContinue) {
   const std::string body(100'000, 'b');
   std::size_t received = 0;

@@ -154,6 +154,7 @@ Result<void> Run::blocking_connect() {
   http::ClientOptions options;
   options.request_timeout =
       std::chrono::milliseconds(static_cast<std::int64_t>(config_.server.request_timeout_s * 1e3));
+  options.idle_timeout = options.request_timeout;  // a generation answers when it is done
   for (const std::string& text : urls) {
     WEFT_TRY(auto url, http::Url::parse(text));
     servers_.push_back(http::Client::make(std::move(url), options));

@@ -1,0 +1,127 @@
+#pragma once
+// A client's connection and the pool that idle ones wait in; for client.cc only.
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "weft/base/guarded.h"
+#include "weft/http/socket_io-inl.h"
+
+namespace weft::http {
+
+// A connection, with the deadlines of what runs on it. One thread.
+struct Connection : std::enable_shared_from_this<Connection> {
+  explicit Connection(net::io_context& io) : stream(tcp::socket(io)), resolver(io), timer(io) {}
+
+  // Ends whatever runs here when `timeout` is over, or when no byte has moved for `idle_timeout`,
+  // unless disarm() or arm() come first.
+  void arm(std::chrono::milliseconds timeout, std::chrono::milliseconds idle_timeout) {
+    stream.last_active = Clock::now();
+    deadline = stream.last_active + timeout;
+    longest_silence = idle_timeout;
+    ++arms;
+    wait();
+  }
+  void disarm() {
+    ++arms;
+    timer.cancel();
+  }
+  // Ends whatever runs here; `error` is why.
+  void cut(Error error) {
+    ended.emplace(std::move(error));
+    resolver.cancel();
+    error_code ignored;
+    stream.socket.close(ignored);
+  }
+
+  Stream stream;
+  tcp::resolver resolver;
+  std::optional<Error> ended;  // why we ended it
+  bool kept = false;           // it served an earlier request
+  bool answered = false;       // a byte of the answer came
+  bool reusable = false;       // for another request
+  bool reset = false;          // the peer refused what we sent: it has not read it
+
+ private:
+  void wait() {
+    const Clock::time_point silent = stream.last_active + longest_silence;
+    timer.expires_at(std::min(deadline, silent));
+    // A timer that went off just before it was cancelled still calls: hence the count.
+    timer.async_wait([self = shared_from_this(), armed = arms](error_code cancelled) {
+      if (!cancelled && armed == self->arms) self->check();
+    });
+  }
+  void check() {
+    const Clock::time_point now = Clock::now();
+    if (now >= deadline) return cut(Error(ErrorCode::kDeadline, "did not finish in time"));
+    if (now - stream.last_active < longest_silence) return wait();
+    const auto seconds = std::chrono::duration<double>(longest_silence).count();
+    cut(Error(ErrorCode::kDeadline, fmt::format("was silent for {} s", seconds)));
+  }
+
+  net::steady_timer timer;
+  Clock::time_point deadline;
+  std::chrono::milliseconds longest_silence{0};
+  std::uint64_t arms = 0;
+};
+
+// Descriptors of idle connections: sockets belong to an io_context, and each call runs its own.
+// Thread-safe.
+class Pool {
+ public:
+  explicit Pool(std::size_t limit) : limit_(limit) {}
+  ~Pool() {
+    while (const auto descriptor = try_take()) ::close(*descriptor);
+  }
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  // One that can still be used.
+  std::optional<int> try_take_quiet() {
+    while (const auto descriptor = try_take()) {
+      if (is_quiet(*descriptor)) return descriptor;
+      ::close(*descriptor);
+    }
+    return std::nullopt;
+  }
+  void put(int descriptor) {
+    const bool kept = idle_.with([&](std::vector<int>& idle) {
+      if (idle.size() >= limit_) return false;
+      idle.push_back(descriptor);
+      return true;
+    });
+    if (!kept) ::close(descriptor);
+  }
+
+ private:
+  std::optional<int> try_take() {
+    return idle_.with([](std::vector<int>& idle) -> std::optional<int> {
+      if (idle.empty()) return std::nullopt;
+      const int descriptor = idle.back();
+      idle.pop_back();
+      return descriptor;
+    });
+  }
+  // Nothing to read, not even the end.
+  static bool is_quiet(int descriptor) {
+    char byte = 0;
+    const auto size = ::recv(descriptor, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+  }
+
+  const std::size_t limit_;
+  Guarded<std::vector<int>> idle_;
+};
+
+}  // namespace weft::http
