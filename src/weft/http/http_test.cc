@@ -128,6 +128,13 @@ TEST_F(HttpTest, RefusesAmbiguousFramingAndCloses) {
       post + "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
       post + chunked + "10000000000000000\r\nhello\r\n0\r\n\r\n",
       post + chunked + "5\r\nhello0\r\n\r\n",
+      post + chunked + "5;" + std::string(17'000, 'e') + "\r\nhello\r\n0\r\n\r\n",
+      post + chunked + "5;a\nb\r\nhello\r\n0\r\n\r\n",
+      post + chunked + "5\r\nhello\r\n0\r\nT: " + std::string(17'000, 'e') + "\r\n\r\n",
+      post + chunked + "5\r\nhello\r\n0\r\n folded\r\n\r\n",
+      post + chunked + " 5\r\nhello\r\n0\r\n\r\n",
+      post + chunked + "\r\n",
+      post + chunked + "-1\r\n",
       post + "Content-Length: -5\r\n\r\nhello",
       post + "Content-Length: +5\r\n\r\nhello",
       post + "Content-Length: 5,5\r\n\r\nhello",
@@ -137,6 +144,20 @@ TEST_F(HttpTest, RefusesAmbiguousFramingAndCloses) {
       post + "Content-Length: " + std::string(30'000, '9') + "\r\n\r\n",
       post + "Content-Length: 0x5\r\n\r\nhello",
       post + "Content-Length : 5\r\n\r\nhello",
+      post + "Content-Length: \r\n\r\nhello",
+      post + "Content-Length: 5 5\r\n\r\nhello",
+      post + "Content-Length: 18446744073709551616\r\n\r\nhello",
+      post + "Transfer-Encoding: \r\n\r\nhello",
+      post + "Transfer-Encoding: identity\r\nContent-Length: 5\r\n\r\nhello",
+      post + "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+      post + "Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+      post +
+          "Transfer-Encoding: \x0b"
+          "chunked\r\n\r\n0\r\n\r\n",
+      post + "Transfer-Encoding\r\n\r\n0\r\n\r\n",
+      post + ": a\r\n\r\n",
+      post + "\tX: a\r\n\r\n",
+      post + std::string("X: a\0b\r\n\r\n", 10),
       post + "X: a\r\n folded\r\n\r\n",
       post + "X: a\nContent-Length: 5\r\n\r\nhello",
       post + "X: a\rb\r\n\r\n",
@@ -156,6 +177,17 @@ TEST_F(HttpTest, RefusesAmbiguousFramingAndCloses) {
     EXPECT_EQ(answer.find("HTTP/1.1 200"), std::string::npos) << request.substr(0, 200);
   }
   EXPECT_EQ(calls, 0);
+}
+
+TEST_F(HttpTest, RefusesBodiesWithoutEnd) {
+  start();
+  const std::string post = "POST /echo HTTP/1.1\r\nHost: a\r\n";
+  std::string endless = post + "Transfer-Encoding: chunked\r\n\r\n";
+  for (int i = 0; i < 200; ++i) endless += "2000\r\n" + std::string(8192, 'x') + "\r\n";
+
+  EXPECT_TRUE(raw(endless).starts_with("HTTP/1.1 413 "));
+  EXPECT_TRUE(
+      raw(post + "Content-Length: 18446744073709551615\r\n\r\n").starts_with("HTTP/1.1 413 "));
 }
 
 TEST_F(HttpTest, RefusesAHeadWithoutEnd) {

@@ -167,6 +167,20 @@ TEST(ChunkScanner, RefusesWhatIsNoChunk) {
   }
 }
 
+TEST(ChunkScanner, BoundsWhatIsNoData) {
+  const std::string filler(15'000, 'e');
+  const std::string one = "1;" + filler + "\r\nx\r\n";
+  EXPECT_EQ(unchunk(one + "0\r\n\r\n", 1000), "x");
+  EXPECT_EQ(unchunk(one + one + "0\r\n\r\n", 1000), std::nullopt);
+  EXPECT_EQ(unchunk("0\r\nT: " + filler + "\r\n\r\n", 1000), "");
+  EXPECT_EQ(unchunk("0\r\nT: " + filler + "\r\nU: " + filler, 1000), std::nullopt);
+  EXPECT_EQ(unchunk(std::string(17'000, '0') + "1\r\n", 1000), std::nullopt);
+  // Each chunk of one byte is as small as a chunk can be: that is no attack.
+  std::string small, expected;
+  for (int i = 0; i < 50'000; ++i) small += "1;e=f\r\nx\r\n", expected += 'x';
+  EXPECT_EQ(unchunk(small + "0\r\n\r\n", 1000), expected);
+}
+
 Route route(std::string method, std::string pattern) {
   Route made;
   made.method = std::move(method);

@@ -10,9 +10,6 @@ namespace weft::http {
 namespace {
 
 constexpr std::size_t kNpos = std::string_view::npos;
-// Of chunk extensions or trailers; nobody we know sends any that are longer.
-constexpr std::size_t kMaxFramingBytes = 16u << 10;
-
 Error bad(std::string message) {
   return Error(ErrorCode::kInvalidArgument, std::move(message));
 }
@@ -298,13 +295,17 @@ std::string request_head_text(const Request& request, const Url& server, std::st
 
 void ChunkScanner::take_data(std::uint64_t count) {
   left_bytes_ -= count;
+  const std::uint64_t earned_bytes = std::min<std::uint64_t>(count, kMaxFramingBytes) * 16;
+  framing_room_bytes_ = std::min(kMaxFramingBytes, framing_room_bytes_ + earned_bytes);
   if (left_bytes_ == 0) state_ = State::kDataCr;
 }
 
 Result<std::size_t> ChunkScanner::take_framing(std::string_view input) {
   std::size_t taken = 0;
   while (taken < input.size() && state_ != State::kData && state_ != State::kDone) {
+    if (framing_room_bytes_ == 0) return bad("more framing than data in a chunked body");
     if (!take(input[taken])) return bad("malformed chunked body");
+    --framing_room_bytes_;
     ++taken;
   }
   return taken;
@@ -319,13 +320,12 @@ bool ChunkScanner::take(char c) {
   switch (state_) {
     case State::kSizeStart:
       left_bytes_ = 0;
-      line_bytes_ = 0;
       [[fallthrough]];
     case State::kSize: {
       const int digit = hex_digit(c);
       if (digit >= 0) {
         state_ = State::kSize;
-        if (left_bytes_ >> 60 != 0 || ++line_bytes_ > kMaxFramingBytes) return false;
+        if (left_bytes_ >> 60 != 0) return false;
         left_bytes_ = left_bytes_ * 16 + static_cast<std::uint64_t>(digit);
         return true;
       }
@@ -336,9 +336,8 @@ bool ChunkScanner::take(char c) {
     }
     case State::kExtension:
       if (c == '\r') return expect('\r', State::kSizeLf);
-      return !is_control(c) && ++line_bytes_ <= kMaxFramingBytes;
+      return !is_control(c);
     case State::kSizeLf:
-      line_bytes_ = 0;
       return expect('\n', left_bytes_ == 0 ? State::kLineStart : State::kData);
     case State::kDataCr:
       return expect('\r', State::kDataLf);
@@ -347,10 +346,10 @@ bool ChunkScanner::take(char c) {
     case State::kLineStart:
       if (c == '\r') return expect('\r', State::kEndLf);
       state_ = State::kTrailer;
-      return is_token_char(c) && ++line_bytes_ <= kMaxFramingBytes;
+      return is_token_char(c);
     case State::kTrailer:
       if (c == '\r') return expect('\r', State::kTrailerLf);
-      return !is_control(c) && ++line_bytes_ <= kMaxFramingBytes;
+      return !is_control(c);
     case State::kTrailerLf:
       return expect('\n', State::kLineStart);
     case State::kEndLf:

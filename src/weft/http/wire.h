@@ -61,7 +61,8 @@ bool status_has_no_body(int status);
 std::string request_head_text(const Request& request, const Url& server, std::string_view extra);
 
 // Finds the data between the lines of a chunked body (RFC 9112 7.1). Extensions and trailers are
-// skipped. One thread.
+// skipped; one byte of data pays for 16 of framing, so that a body cannot be all extensions. One
+// thread.
 class ChunkScanner {
  public:
   // Takes framing bytes from the front of `input` until data or the end of the body is reached.
@@ -88,11 +89,13 @@ class ChunkScanner {
     kEndLf,
     kDone,
   };
+  // Of framing without data: far more than anybody sends.
+  static constexpr std::uint64_t kMaxFramingBytes = 16u << 10;
   bool take(char c);
 
   State state_ = State::kSizeStart;
   std::uint64_t left_bytes_ = 0;
-  std::size_t line_bytes_ = 0;  // of extensions since the last data, or of all trailers
+  std::uint64_t framing_room_bytes_ = kMaxFramingBytes;
 };
 
 }  // namespace weft::http
