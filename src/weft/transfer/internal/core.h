@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -146,6 +147,7 @@ class Core final : public UploadHost, public std::enable_shared_from_this<Core> 
   bool try_take_back(const std::shared_ptr<Upload>& upload);
   void on_taken_back(const std::shared_ptr<Upload>& upload, const Result<void>& done);
   bool try_checksums(const std::function<void(Sums)>& done);
+  void save();
   void blocking_save();
   void run_path(const std::string& owner, Epoch epoch, const std::string& path);
   Result<void> blocking_stage_path(const std::string& owner, Epoch epoch,
@@ -185,6 +187,8 @@ class Core final : public UploadHost, public std::enable_shared_from_this<Core> 
   std::unique_ptr<JobThread> saving_;  // where there is a state directory
 };
 
+// The values of an entry's blocks.
+std::vector<Digest> hash_blocks(std::span<const std::byte> bytes);
 // Hashes what a set holds, and the files.
 Resident blocking_hash_resident(const WeightSet& set, const ModelFiles& files, VersionName name);
 

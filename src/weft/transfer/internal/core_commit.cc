@@ -169,7 +169,7 @@ void Core::on_committed(const Handover& handover,
   }
   if (unconfirmed)
     post([self = shared_from_this(), unconfirmed] { self->blocking_confirm(unconfirmed); });
-  if (committed && saving_) saving_->post([self = shared_from_this()] { self->blocking_save(); });
+  if (committed) save();
   for (const auto& done : waiting) done(report);
   for (const auto& [id, moved] : watchers) moved();
   changed();
@@ -192,6 +192,7 @@ void Core::blocking_confirm(const std::shared_ptr<Upload>& upload) {
     if (wrong == upload->patches.end()) {
       machine_.confirmed();
       upload->patches.clear();
+      save();
     } else {
       machine_.revoked();
       corrupt = machine_.serving().name;
@@ -254,7 +255,7 @@ Result<void> Core::set_label(const std::string& label) {
   const std::lock_guard lock(mutex_);
   WEFT_TRY_VOID(machine_.rename(label));
   target_.rename(machine_.serving().name);
-  if (saving_) saving_->post([self = shared_from_this()] { self->blocking_save(); });
+  save();
   return {};
 }
 
@@ -324,15 +325,20 @@ std::shared_ptr<void> Core::on_head_moved(std::function<void()> moved) {
   return add_callback(&Core::head_watchers_, std::move(moved));
 }
 
-// Keeps what serves now in the state directory.
+// Keeps what serves now in the state directory, where there is one.
+void Core::save() {
+  if (saving_) saving_->post([self = shared_from_this()] { self->blocking_save(); });
+}
+
 void Core::blocking_save() {
   Resident resident;
   std::shared_ptr<const ModelFiles> files;
   std::optional<SetIndex> index;
   {
     const std::lock_guard lock(mutex_);
-    index = machine_.try_begin_read_serving();
-    if (!index) return;  // it is being patched; the commit of that saves again
+    // What is being patched, or not confirmed yet, is saved when it is.
+    if (!machine_.unconfirmed()) index = machine_.try_begin_read_serving();
+    if (!index) return;
     resident = machine_.serving();
     files = files_[*index];
   }
