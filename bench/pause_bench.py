@@ -6,7 +6,7 @@ usage: pause_bench.py [--sizes 0.6b,60m] [--windows N] [--quick]
 8 streams over real sockets; each asks again when its sequence ends, so new requests arrive all the time. A window is a stretch of decoding in which
 nothing is staged; every other one has a commit of what was staged before it (1 % of the blocks are new).
   gap_p50_minus_step_ms   median over windows of the longest gap between two tokens of a sequence, with a commit less without
-  commit_gap_minus_step_ms   the same for the gaps that span the commit alone, less the median gap: no other gap can hide it
+  commit_gap_minus_step_ms   the same for the longest gap that spans the commit (or, without, the middle of the window): no other gap can hide it
   commit_stall_p99_us     inside the engine, from the end of the last step on the old set to the start of the first on the new
   gap_p99_ms              of the longest gaps, with and without a commit, and their spread: noise on a shared machine
 Then: how much a full push in the background slows decoding, what the other values of on_update do, and the time of a patch per changed element.
@@ -79,7 +79,7 @@ class Scene:
         """Returns the gaps of a window and, where something was committed in its middle, the engine's stall."""
         begin = time.monotonic()
         time.sleep(seconds / 2)
-        at, done = commit(**body) if commit else (0.0, None)
+        at, done = commit(**body) if commit else (time.monotonic(), None)
         time.sleep(max(0.0, begin + seconds - time.monotonic()))
         end = time.monotonic()
         if commit:
@@ -95,24 +95,23 @@ class Scene:
 def measure_commits(scene, windows):
     """Windows with and without a commit take turns."""
     seconds = max(0.25, 6 * scene.step_s)
-    longest, spanning, stalls, medians = {True: [], False: []}, [], [], []
+    longest, spanning = {True: [], False: []}, {True: [], False: []}
+    stalls, medians = [], []
     for i in range(windows):
         commit = scene.stage(100) if i % 2 == 0 else None
         scene.wait_for_tokens(2 * STREAMS)
         seen, stall_us = scene.window(seconds, commit)
         longest[commit is not None].append(seen["longest_ms"])
+        spanning[commit is not None].append(seen["spanning_ms"])
+        medians.append(seen["median_ms"])
         if commit:
             stalls.append(stall_us)
-            spanning.append(seen["spanning_ms"])
-        else:
-            medians.append(seen["median_ms"])
         if i % 20 == 0:
             print(f"  window {i:4} of {windows}: longest gap {seen['longest_ms']:.1f} ms, median {seen['median_ms']:.1f}", flush=True)
-    step = statistics.median(medians)
     return {
-        "windows": windows, "step_ms": round(step, 2), "window_ms": round(1e3 * seconds),
+        "windows": windows, "step_ms": round(statistics.median(medians), 2), "window_ms": round(1e3 * seconds),
         "gap_p50_minus_step_ms": round(statistics.median(longest[True]) - statistics.median(longest[False]), 3),
-        "commit_gap_minus_step_ms": round(statistics.median(spanning) - step, 3),
+        "commit_gap_minus_step_ms": round(statistics.median(spanning[True]) - statistics.median(spanning[False]), 3),
         "commit_stall_p99_us": p99(stalls), "commit_stall_p50_us": statistics.median(stalls),
         "gap_p99_ms": {"commit": round(p99(longest[True]), 1), "none": round(p99(longest[False]), 1)},
         "gap_ms": {name: [round(min(of), 1), round(statistics.median(of), 1), round(max(of), 1)] for name, of in (("commit", longest[True]), ("none", longest[False]))},
@@ -176,8 +175,9 @@ def measure_patch(folder, size, runs):
         for permille in (5, 10):
             costs = []
             for _ in range(runs):
+                before = server.call("GET", "/weft/v1/versions/current")["id"]
                 changed = trainer.ask("scatter", permille)["changed"]
-                done = trainer.ask("push", server.url, CONNECTIONS, "sparse")
+                done = trainer.ask("push", server.url, CONNECTIONS, "ready", before)
                 if server.call("GET", "/weft/v1/versions/current")["id"] != done["id"]:
                     raise RuntimeError("the patched version is not served")
                 costs.append(1e3 * done["stall_us"] / changed)

@@ -115,18 +115,20 @@ class Rounds:
             "bare": lambda: self.client.ask("bare", self.sink_port, self.connections)["seconds"],
             "push_cold": lambda: self.push("cold")["seconds"],
             "push": lambda: self.push("ready")["seconds"],
-            "pull": lambda: self.client.ask("pull", self.server.url, self.last, self.connections)["seconds"],
+            "pull": lambda: self.client.ask("pull", self.server.url, self.connections, self.last)["seconds"],
             "curl": lambda: curl(self.url, self.out),
             "b3sum": self.b3sum,
         }
 
 
-def patch_mode(folder, client, connections, size_bytes):
-    """The receiver's peak when 1 % of the blocks come as patches onto the set that is served."""
-    with frame.Server(folder, *SERVE_FLAGS, "--commit-mode", "patch") as server:
-        rounds = Rounds(client, server, None, None, None, connections, size_bytes)
-        client.ask("load", folder)
-        rounds.push("ready", every=100)
+def patch_mode(folder, size_bytes):
+    """The receiver's peak when 1 % of the elements change in the set that is served."""
+    with frame.Server(folder, *SERVE_FLAGS, "--commit-mode", "patch") as server, Worker("transfer_worker", "client", folder) as client:
+        before = server.call("GET", "/weft/v1/versions/current")["id"]
+        client.ask("scatter", 10)
+        done = client.ask("push", server.url, 1, "ready", before)
+        if server.call("GET", "/weft/v1/versions/current")["id"] != done["id"]:
+            raise RuntimeError("the patched version is not served")
         return over_model(server, size_bytes)
 
 
@@ -139,16 +141,15 @@ def measure(arguments, scratch):
     fields = {"connections": arguments.connections, "model_bytes": size_bytes}
     with contextlib.ExitStack() as stack:
         client = stack.enter_context(Worker("transfer_worker", "client", folder))
-        with contextlib.ExitStack() as first:
-            sink = first.enter_context(Worker("transfer_worker", "sink", size_bytes + (1 << 20)))
-            server = first.enter_context(frame.Server(folder, *SERVE_FLAGS, "--commit-mode", "set"))
-            url = first.enter_context(nginx(folder)) + "/model.safetensors"
-            rounds = Rounds(client, server, sink.first_line, url, out, arguments.connections, size_bytes)
-            rounds.file_digest = frame.run(["b3sum", file]).split()[0]
-            times = frame.interleave(rounds.rivals(), arguments.runs)
-            fields["push_of_one_percent_bytes"] = round(rounds.push("ready", every=100)["sent_bytes"] / size_bytes, 4)
-            fields["two_versions_peak_rss_over_model"] = over_model(server, size_bytes)
-        fields["receiver_peak_rss_over_model"] = patch_mode(folder, client, arguments.connections, size_bytes)
+        sink = stack.enter_context(Worker("transfer_worker", "sink", size_bytes + (1 << 20)))
+        server = stack.enter_context(frame.Server(folder, *SERVE_FLAGS, "--commit-mode", "set"))
+        url = stack.enter_context(nginx(folder)) + "/model.safetensors"
+        rounds = Rounds(client, server, sink.first_line, url, out, arguments.connections, size_bytes)
+        rounds.file_digest = frame.run(["b3sum", file]).split()[0]
+        times = frame.interleave(rounds.rivals(), arguments.runs)
+        fields["push_of_one_percent_bytes"] = round(rounds.push("ready", every=100)["sent_bytes"] / size_bytes, 4)
+        fields["two_versions_peak_rss_over_model"] = over_model(server, size_bytes)
+    fields["receiver_peak_rss_over_model"] = patch_mode(folder, size_bytes)
     return times, fields
 
 

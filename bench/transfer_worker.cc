@@ -1,22 +1,28 @@
 // The processes of transfer_bench.py that are not somebody else's program.
 //
 //   transfer_worker sink BYTES       receives bare streams into touched memory for ever
-//   transfer_worker client FOLDER    holds a checkpoint in touched memory and obeys standard input,
-//                                    one command a line, one JSON object a line back:
+//   transfer_worker client FOLDER    holds a checkpoint and a second set in touched memory; obeys
+//                                    standard input, one command a line, a JSON object back:
 //     bare PORT CONNECTIONS          the bare loop to a sink
-//     push URL CONNECTIONS WAY       WAY: ready (the digests are known before), cold, or staged (as
-//                                    ready, but not committed; its session is `bench`)
-//     pull URL ID CONNECTIONS        into a second touched set, which must then equal the first
+//     push URL CONNECTIONS WAY [ID]  WAY: ready (the digests are known before), cold, or staged (as
+//                                    ready, but not committed). ID: the version before the last
+//                                    `scatter`; what differs little from it goes as sparse blocks
+//     pull URL CONNECTIONS ID        into the second set, which must then equal the first
 //     change EVERY                   another value in the first element of each EVERY-th block
-//     scatter PERMILLE               another value in so many of 1,000 elements, at random
+//     scatter PERMILLE               another value in so many of 1,000 elements, at random; the
+//                                    second set keeps what was before
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <iostream>
 #include <memory>
 #include <random>
 #include <sstream>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <boost/json.hpp>
@@ -25,10 +31,12 @@
 #include "bare_stream.h"
 #include "weft/checkpoint/checkpoint_files.h"
 #include "weft/digest/digest.h"
-#include "weft/format/manifest.h"
 #include "weft/http/client.h"
 #include "weft/tensor/weight_set.h"
 #include "weft/transfer/publisher.h"
+#include "weft/transfer/pull_targets.h"
+#include "weft/transfer/puller.h"
+#include "weft/transfer/tensor_source.h"
 
 namespace weft::bench {
 namespace {
@@ -45,7 +53,8 @@ Result<std::shared_ptr<WeightSet>> blocking_load(const std::string& folder) {
   std::vector<TensorSpec> specs;
   for (const auto& entry : files.tensors()) specs.push_back(entry.spec);
   WEFT_TRY(WeightLayout layout, WeightLayout::make(std::move(specs)));
-  WEFT_TRY(auto set, WeightSet::blocking_allocate(std::make_shared<WeightLayout>(layout)));
+  WEFT_TRY(auto set,
+           WeightSet::blocking_allocate(std::make_shared<WeightLayout>(std::move(layout))));
   for (std::size_t i = 0; i < files.tensors().size(); ++i) {
     WEFT_TRY_VOID(files.blocking_read(files.tensors()[i], set->tensor(i)));
   }
@@ -54,17 +63,23 @@ Result<std::shared_ptr<WeightSet>> blocking_load(const std::string& folder) {
 
 class Client {
  public:
-  explicit Client(std::shared_ptr<WeightSet> weights)
-      : weights_(std::move(weights)), specs_(weights_->layout().tensors()) {}
+  Client(std::shared_ptr<WeightSet> weights, std::shared_ptr<WeightSet> other)
+      : weights_(std::move(weights)),
+        other_(std::move(other)),
+        specs_(weights_->layout().tensors()) {}
 
   Result<json::object> blocking_obey(const std::string& line) {
     std::istringstream words(line);
-    std::string command, url, id, way;
+    std::string command, url, way, id;
     unsigned number = 0;
     words >> command;
     if (command == "bare" && words >> url >> number) return blocking_bare(url, number);
     if (command == "push" && words >> url >> number >> way) {
-      return blocking_push_all(url, number, way);
+      words >> id;
+      return blocking_push_all(url, number, way, id);
+    }
+    if (command == "pull" && words >> url >> number >> id) {
+      return blocking_pull_all(url, number, id);
     }
     if (command == "change" && words >> number) return change(number);
     if (command == "scatter" && words >> number) return scatter(number);
@@ -72,11 +87,9 @@ class Client {
   }
 
  private:
-  std::vector<TensorView> views() const {
+  std::vector<TensorView> views_of(const WeightSet& set) const {
     std::vector<TensorView> views;
-    for (std::size_t i = 0; i < specs_.size(); ++i) {
-      views.push_back({specs_[i], std::as_const(*weights_).tensor(i)});
-    }
+    for (std::size_t i = 0; i < specs_.size(); ++i) views.push_back({specs_[i], set.tensor(i)});
     return views;
   }
 
@@ -90,18 +103,48 @@ class Client {
   }
 
   Result<json::object> blocking_push_all(const std::string& url, unsigned connections,
-                                         const std::string& way) {
+                                         const std::string& way, const std::string& base) {
     WEFT_TRY(http::Url server, http::Url::parse(url));
     const auto client = http::Client::make(std::move(server));
+    WEFT_TRY(const MemorySource source, MemorySource::create(views_of(*weights_)));
     PushOptions options;
     options.connections = connections;
     options.session = "bench";
+    options.announce = way == "cold" ? Announce::kNever : Announce::kAlways;
     options.commit = way != "staged";
-    WEFT_TRY(const PushReport report, blocking_push(*client, views(), options));
-    return json::object{{"seconds", report.total_seconds - report.hash_seconds},
+    VersionDigests digests;
+    if (way != "cold") {
+      WEFT_TRY(digests, blocking_hash_source(source, std::thread::hardware_concurrency()));
+      options.digests = &digests;
+    }
+    WEFT_TRY(const MemorySource before, MemorySource::create(views_of(*other_)));
+    if (!base.empty()) {
+      options.base = base;
+      options.base_source = &before;
+    }
+    WEFT_TRY(const PushReport report, blocking_push(*client, source, options));
+    return json::object{{"seconds", report.total_seconds},
                         {"id", report.id},
                         {"stall_us", report.stall_us},
                         {"sent_bytes", report.sent_bytes}};
+  }
+
+  Result<json::object> blocking_pull_all(const std::string& url, unsigned connections,
+                                         const std::string& id) {
+    WEFT_TRY(http::Url server, http::Url::parse(url));
+    const auto client = http::Client::make(std::move(server));
+    PullOptions options;
+    options.connections = connections;
+    MemoryTarget target(other_);
+    WEFT_TRY(const PullReport report, blocking_pull(*client, id, target, options));
+    for (std::size_t i = 0; i < specs_.size(); ++i) {
+      const auto pushed = weights_->tensor(i);
+      if (std::memcmp(pushed.data(), other_->tensor(i).data(), pushed.size()) != 0) {
+        return Error(ErrorCode::kCorrupt,
+                     specs_[i].name + ": what was pulled is not what was pushed");
+      }
+    }
+    return json::object{{"seconds", report.seconds}, {"id", report.id}};
   }
 
   json::object change(unsigned every) {
@@ -122,6 +165,9 @@ class Client {
   }
 
   json::object scatter(unsigned permille) {
+    for (std::size_t i = 0; i < specs_.size(); ++i) {
+      std::ranges::copy(weights_->tensor(i), other_->tensor(i).begin());
+    }
     std::geometric_distribution<std::size_t> gap(permille / 1000.0);
     std::uint64_t changed = 0;
     for (std::size_t i = 0; i < specs_.size(); ++i) {
@@ -134,7 +180,7 @@ class Client {
     return {{"changed", changed}};
   }
 
-  const std::shared_ptr<WeightSet> weights_;
+  const std::shared_ptr<WeightSet> weights_, other_;
   const std::vector<TensorSpec> specs_;
   unsigned changes_ = 0;
   std::mt19937 random_{1};
@@ -148,7 +194,8 @@ Result<void> blocking_sink(std::size_t size_bytes) {
 
 Result<void> blocking_client(const std::string& folder) {
   WEFT_TRY(auto weights, blocking_load(folder));
-  Client client(std::move(weights));
+  WEFT_TRY(auto other, blocking_load(folder));
+  Client client(std::move(weights), std::move(other));
   print_line("ready");
   for (std::string line; std::getline(std::cin, line);) {
     const auto answer = client.blocking_obey(line);
