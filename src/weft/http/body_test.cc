@@ -1,5 +1,6 @@
 // Bodies that are sent from files and received into a caller's memory, and keys that are asked for
 // before any body.
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 
@@ -29,6 +30,21 @@ BodyPart part_of(std::string_view text) {
   return part;
 }
 
+// How much of a body has come.
+class Arrived {
+ public:
+  void set(std::size_t bytes) {
+    bytes_.store(bytes);
+    bytes_.notify_all();
+  }
+  void wait_for(std::size_t bytes) {
+    for (std::size_t now = bytes_; now < bytes; now = bytes_) bytes_.wait(now);
+  }
+
+ private:
+  std::atomic<std::size_t> bytes_ = 0;
+};
+
 // A body received into memory of the right size, as a puller does.
 class MemorySink final : public BodySink {
  public:
@@ -38,21 +54,29 @@ class MemorySink final : public BodySink {
   }
   Result<void> filled(std::size_t size) override {
     used_ += size;
+    if (arrived_ != nullptr) arrived_->set(used_);
     if (used_ > fail_after_) return Error(ErrorCode::kCorrupt, "digest differs");
     return {};
   }
-  void finish() override { ++finished_; }
+  void finish() override {
+    ++finished_;
+    if (exchange_) exchange_->respond(Response());
+  }
   void abort(const Error& error) override { aborted_ = error.message(); }
 
   std::string_view body() const { return std::string_view(body_).substr(0, used_); }
   int finished() const { return finished_; }
   const std::string& aborted() const { return aborted_; }
   void fail_after(std::size_t size) { fail_after_ = size; }
+  void tell(Arrived& arrived) { arrived_ = &arrived; }
+  void answer(std::shared_ptr<Exchange> exchange) { exchange_ = std::move(exchange); }
 
  private:
   std::string body_;
   std::size_t used_ = 0;
   std::size_t fail_after_ = SIZE_MAX;
+  Arrived* arrived_ = nullptr;
+  std::shared_ptr<Exchange> exchange_;
   int finished_ = 0;
   std::string aborted_;
 };
@@ -164,6 +188,54 @@ TEST(BodyClient, TellsASinkOfABodyThatBreaksOff) {
   EXPECT_NE(cut.aborted(), "");
   EXPECT_NE(malformed.aborted(), "");
   EXPECT_EQ(cut.finished() + malformed.finished(), 0);
+}
+
+// Reads wait for much at once where much is to come, but not for longer than it takes to come.
+TEST_F(BodyTest, GetsWhatCameOfABodyThatStops) {
+  Arrived arrived;
+  add_bulk("/bulk",
+           [&](const Request&, std::shared_ptr<Exchange> x) -> Result<std::unique_ptr<BodySink>> {
+             auto sink = std::make_unique<MemorySink>(2'000'000);
+             sink->tell(arrived);
+             sink->answer(std::move(x));
+             return std::unique_ptr<BodySink>(std::move(sink));
+           });
+  start();
+  const std::string body(2'000'000, 'x');
+  RawClient client(server_->port());
+  client.say("POST /bulk HTTP/1.1\r\nHost: a\r\nContent-Length: 2000000\r\n\r\n");
+
+  client.say(body.substr(0, 300'000));
+  arrived.wait_for(300'000);
+  client.say(body.substr(0, 1'000));  // the server waits by now, for more than that
+  arrived.wait_for(301'000);
+  client.say(body.substr(301'000));
+  client.say("GET /hello HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+
+  EXPECT_TRUE(client.hear().ends_with("hello"));
+}
+
+TEST(BodyClient, DoesNotTakeASlowBodyForSilence) {
+  Arrived arrived;
+  const std::string body(200'000, 'x');
+  ScriptedServer server({[&](int descriptor) {
+    answer_with("HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n" +
+                body.substr(0, 50'000))(descriptor);
+    arrived.wait_for(50'000);
+    EXPECT_EQ(send(descriptor, body.data(), 1'000, MSG_NOSIGNAL), 1'000);
+    arrived.wait_for(51'000);
+    EXPECT_EQ(send(descriptor, body.data(), 149'000, MSG_NOSIGNAL), 149'000);
+  }});
+  ClientOptions options;
+  options.idle_timeout = 500ms;
+  MemorySink sink(200'000);
+  sink.tell(arrived);
+
+  const auto answer =
+      Client::make(server.url(), options)->blocking_send_into(request_of("GET"), sink);
+
+  ASSERT_TRUE(answer.has_value()) << answer.error().message();
+  EXPECT_EQ(sink.body().size(), 200'000u);
 }
 
 // --- Keys

@@ -65,6 +65,7 @@ struct Connection : std::enable_shared_from_this<Connection> {
   void check() {
     const Clock::time_point now = Clock::now();
     if (now >= deadline) return cut(Error(ErrorCode::kDeadline, "did not finish in time"));
+    if (stream.relax()) stream.last_active = now;
     if (now - stream.last_active < longest_silence) return wait();
     const auto seconds = std::chrono::duration<double>(longest_silence).count();
     cut(Error(ErrorCode::kDeadline, fmt::format("was silent for {} s", seconds)));

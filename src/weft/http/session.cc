@@ -27,6 +27,7 @@ Session::Session(std::shared_ptr<Loop> owner, tcp::socket socket)
 
 void Session::check_deadline(Clock::time_point now) {
   constexpr std::chrono::seconds kLinger{2};
+  constexpr std::chrono::milliseconds kSlow{100};
   const ServerOptions& options = loop->shared->options;
   const bool silent = now - stream_.last_active > options.idle_timeout;
   bool late = false;
@@ -35,6 +36,9 @@ void Session::check_deadline(Clock::time_point now) {
       late = now - head_began_ > options.header_timeout;
       break;
     case Phase::kBody:
+      if (now - stream_.last_active > kSlow) stream_.relax();
+      late = silent;
+      break;
     case Phase::kSend:
       late = silent;
       break;

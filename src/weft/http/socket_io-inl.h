@@ -45,6 +45,12 @@ struct Stream {
   void commit(std::size_t bytes);
   // Reads what is there already; would_block if there is nothing, eof at the end.
   error_code read_now();
+  // Of the message that is being read, `left_bytes` are still to come: a read that has to wait is
+  // woken when many of them are there (SO_RCVLOWAT). On loopback a bulk body is received almost
+  // twice as fast that way: the two ends do not wake each other for every 64 KiB.
+  void expect(std::uint64_t left_bytes);
+  // Wakes a waiting read for what is there, however little. Returns: whether anything is.
+  bool relax();
 
   tcp::socket socket;
   Clock::time_point last_active = Clock::now();  // of the last byte in or out
@@ -53,6 +59,7 @@ struct Stream {
   std::string input_;
   std::size_t begin_ = 0;  // input before it is consumed
   std::size_t end_ = 0;    // input from it on is room for a read
+  int wake_bytes_ = 1;     // SO_RCVLOWAT of the socket
 };
 
 // Waits until there is something to read, be it the end or an error; holds no memory for it.

@@ -56,10 +56,12 @@ net::awaitable<std::optional<BodyFailure>> read_some(Stream& stream, BodySink& s
   auto room = next_room(sink, left_bytes);
   if (!room) co_return refused(std::move(room).error());
   const net::mutable_buffer target(room->data(), room->size());
+  stream.expect(left_bytes);
   auto [failed, size] = co_await stream.socket.async_read_some(target, kAwait);
   if (failed) co_return broken_body();
   stream.last_active = Clock::now();
   left_bytes -= size;
+  if (left_bytes == 0) stream.expect(0);
   auto filled = sink.filled(size);
   if (!filled) co_return refused(std::move(filled).error());
   co_return std::nullopt;
@@ -139,12 +141,30 @@ error_code Stream::read_now() {
   return error_code(error, net::error::get_system_category());
 }
 
+void Stream::expect(std::uint64_t left_bytes) {
+  constexpr std::uint64_t kBulkBytes = 64u << 10;  // less comes at once anyway
+  constexpr std::uint64_t kWakeBytes = 1u << 20;
+  const int wake_bytes =
+      left_bytes < kBulkBytes ? 1 : static_cast<int>(std::min(left_bytes, kWakeBytes));
+  if (wake_bytes == wake_bytes_) return;
+  wake_bytes_ = wake_bytes;
+  ::setsockopt(socket.native_handle(), SOL_SOCKET, SO_RCVLOWAT, &wake_bytes, sizeof wake_bytes);
+}
+
+bool Stream::relax() {
+  error_code failed;
+  if (wake_bytes_ == 1 || socket.available(failed) == 0 || failed) return false;
+  expect(0);  // Linux then looks at once whether there is a read to wake
+  return true;
+}
+
 net::awaitable<void> wait_readable(tcp::socket& socket) {
   auto [failed] = co_await socket.async_wait(tcp::socket::wait_read, kAwait);
   static_cast<void>(failed);  // reading will say the same
 }
 
 net::awaitable<error_code> fill(Stream& stream) {
+  stream.expect(0);
   const net::mutable_buffer room = stream.prepare();
   auto [failed, size] = co_await stream.socket.async_read_some(room, kAwait);
   stream.commit(size);
