@@ -403,9 +403,11 @@ Result<UpdateMachine::FinishStep> ReceiverMachine::roll_back(
   if (!is_under_way) WEFT_TRY_VOID(check_serving(expected));
   if (!is_under_way && id == serving().name.id) return UpdateMachine::FinishStep::kRepeat;
   const Resident* const old = retired();
-  if (id != serving().name.id && (old == nullptr || old->name.id != id)) {
+  const auto is = [&id](const Resident* resident) { return resident && resident->name.id == id; };
+  if (!is(&serving()) && !is(old) && !is(staged(now))) {
     return Error(ErrorCode::kNotFound, fmt::format("no version {} here to roll back to", id));
   }
+  // Refuses, too, what is staged or about to be retired: it is not the time.
   WEFT_TRY(const auto step, machine_.roll_back(owner, id, now));
   if (step != UpdateMachine::FinishStep::kCommit) return step;
   Resident resident = *old;

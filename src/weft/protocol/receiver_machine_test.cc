@@ -298,6 +298,14 @@ TEST(ReceiverMachine, ACommitMaySayWhatMustServe) {
   EXPECT_EQ(bench.finish({.if_match = id_of("0")}), FinishStep::kCommit);
 }
 
+TEST(ReceiverMachine, WhatIsStagedIsCommittedNotRolledBackTo) {
+  Bench bench;
+  bench.stage("1");
+  const std::string id = bench.machine.staged(bench.now)->name.id;
+  EXPECT_EQ(bench.machine.roll_back("t", id, std::nullopt, {}, bench.now).error().code(),
+            ErrorCode::kConflict);
+}
+
 TEST(ReceiverMachine, OnlyOneThingHappensAtATime) {
   Bench bench;
   bench.commit("1");

@@ -269,7 +269,10 @@ Result<Epoch> UpdateMachine::begin_staging(std::string_view owner, Source source
             "{} connections of the upload before are still open: try again when they are gone",
             stale_writers_ + writers_));
   }
-  if (gate_closed_) return Epoch{0};
+  if (gate_closed_) {
+    renew(now);  // a call that waits holds the lease
+    return Epoch{0};
+  }
   take(owner, UpdateState::kStaging, now);
   source_ = source;
   skeleton_.reset();

@@ -54,7 +54,7 @@ class UpdateMachine {
   // moment.
   Result<void> start(std::string_view owner, Instant now);
   // Where a staging would begin while the gate is closed (its memory is still read), the epoch is 0
-  // and nothing has changed.
+  // and nothing has changed but that the lease of an update that is open is renewed.
   void close_gate(bool closed) { gate_closed_ = closed; }
   // A new upload, or the one of the same `skeleton` that the owner has open, unless it may not be
   // resumed. `replace` drops another one of the owner's.

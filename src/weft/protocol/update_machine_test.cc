@@ -268,6 +268,15 @@ TEST(UpdateMachine, CallsOnTheEpochJustCommittedAreRepeats) {
   EXPECT_FALSE(walk.machine.check("a", walk.epoch, walk.now));
 }
 
+TEST(UpdateMachine, ACallThatWaitsForMemoryRenewsTheLease) {
+  Walk walk(Walk::kOpen);
+  walk.machine.close_gate(true);
+  walk.now += kLease - seconds(1);
+  EXPECT_EQ(walk.machine.open_path("a", walk.now).value(), 0u);
+  walk.now += kLease - seconds(1);
+  EXPECT_EQ(walk.machine.state(walk.now), UpdateState::kOpen);
+}
+
 TEST(UpdateMachine, ARollbackIsACommitOfItsOwn) {
   Walk walk(Walk::kCommitted);
   ASSERT_EQ(walk.machine.roll_back("b", "old", walk.now).value(), FinishStep::kCommit);

@@ -124,12 +124,7 @@ std::shared_ptr<void> Core::add_connection(std::function<void()> close) {
 void Core::follow_up(const Result<Opening>& opening) {
   if (opening) {
     if (opening->evict) target_.evict_retired();
-    std::optional<Instant> cut_at;
-    {
-      const std::lock_guard lock(mutex_);
-      if (opening->epoch == 0) cut_at = machine_.cut_readers_at();
-    }
-    if (cut_at) blocking_.post_at(*cut_at, [self = shared_from_this()] { self->cut_readers(); });
+    if (opening->epoch == 0) set_timers();
   } else if (opening.error().code() == ErrorCode::kOverloaded) {
     Callbacks connections;
     {
@@ -138,6 +133,27 @@ void Core::follow_up(const Result<Opening>& opening) {
     }
     for (const auto& [id, close] : connections) close();
   }
+}
+
+// For what waits: when readers are cut, and when it is tried again, so that it keeps the lease of
+// its update.
+void Core::set_timers() {
+  std::optional<Instant> cut_at;
+  bool retries = false;
+  {
+    const std::lock_guard lock(mutex_);
+    cut_at = machine_.cut_readers_at();
+    retries = !std::exchange(retry_is_set_, true);
+  }
+  if (cut_at) blocking_.post_at(*cut_at, [self = shared_from_this()] { self->cut_readers(); });
+  if (!retries) return;
+  blocking_.post_at(now() + options_.lease / 3, [self = shared_from_this()] {
+    {
+      const std::lock_guard lock(self->mutex_);
+      self->retry_is_set_ = false;
+    }
+    self->changed();
+  });
 }
 
 void Core::cut_readers() {

@@ -133,6 +133,7 @@ class Core final : public UploadHost, public std::enable_shared_from_this<Core> 
   bool try_path(const std::string& owner, const std::string& path, const Done<void>& done);
   // What follows from how a staging began, or did not.
   void follow_up(const Result<Opening>& opening);
+  void set_timers();
   void cut_readers();
   void copy_served_blocks(const std::shared_ptr<Upload>& upload);
   void blocking_seal(const std::string& owner, Epoch epoch, const Done<SealedVersion>& done);
@@ -181,6 +182,7 @@ class Core final : public UploadHost, public std::enable_shared_from_this<Core> 
   std::uint64_t last_callback_ = 0;
   std::vector<Attempt> waiting_;
   std::uint64_t changes_ = 0;
+  bool retry_is_set_ = false;
   ReceiverMetrics metrics_;
 
   JobThread blocking_{"weft-blk-0", JobThread::Rest::kDrop};
