@@ -390,6 +390,18 @@ class Weights(unittest.TestCase):
                     answer = server.post("/update_weights", {"update_info": {"path": path}})
                     self.assertEqual(answer.status, status, answer)
 
+    def test_a_source_needs_leave(self):
+        with Server("P_llama", "--allow-source", "http://127.0.0.1:1") as server:
+            before = server.weight_info()
+            for source, status in (("http://127.0.0.1:10", 403), ("http://127.0.0.1:1@evil", 403), ("", 403)):
+                with self.subTest(source):
+                    self.assertEqual(server.post("/start_weight_update").status, 200)
+                    info = {"version": "v", "source": source}
+                    answer = server.post("/update_weights", {"update_info": info})
+                    self.assertEqual(answer.status, status, answer)
+                    self.assertEqual(server.post("/finish_weight_update").status, 409)
+            self.assert_unmoved(server, before)
+
     def test_updates_that_fail_leave_the_old_version(self):
         good = (FIXTURES / "P2" / "model.safetensors").read_bytes()
         wrong_shape = good.replace(b'"shape":[272,576]', b'"shape":[576,272]', 1)
@@ -452,6 +464,82 @@ class Weights(unittest.TestCase):
             self.assertEqual(server.post("/start_weight_update").status, 200)
             self.assertEqual(server.post("/finish_weight_update").status, 200)
             self.assert_unmoved(server, before)
+
+
+class OnUpdate(unittest.TestCase):
+    """What a running sequence does when the weights change: U1 says 1, U2x says 2 for new keys and 9 for old ones."""
+
+    def ask(self, server, fixture="U2x", own=None, push=""):
+        """The text and spans of a request that was half way when `fixture` came, and its finish reason."""
+        body = {"prompt": "x" * 8, "max_tokens": 400, "temperature": 0, "ignore_eos": True}
+        events = server.stream("/v1/completions", body | ({"on_update": own} if own else {}))
+        text = next(events)["choices"][0]["text"]
+        server.post("/pause?mode=keep&clear_cache=false")
+        answer = server.request("PUT", "/weft/v1/weights" + push,
+                                (FIXTURES / fixture / "model.safetensors").read_bytes())
+        self.assertEqual(answer.status, 200, answer)
+        server.post("/resume")
+        for event in events:
+            text += event["choices"][0]["text"]
+        choice = event["choices"][0]
+        return text, [span["version"] for span in choice["weight_versions"]], choice["finish_reason"]
+
+    def check(self, value, text, spans, reason):
+        expected = {"continue": (r"^1+9+2*$", 2, "length"), "recompute": (r"^1+2+$", 2, "length"),
+                    "finish": (r"^1{400}$", 1, "length"), "abort": (r"^1+$", 1, "abort")}[value]
+        self.assertRegex(text, expected[0])
+        self.assertEqual((len(spans), reason), expected[1:])
+
+    def test_by_flag_by_commit_and_by_request(self):
+        for value in "continue", "recompute", "finish", "abort":
+            other = "abort" if value != "abort" else "continue"
+            with self.subTest(value), Server("U1", "--on-update", value) as server:
+                self.check(value, *self.ask(server))
+                self.assertEqual(text_of(server, LONG, 1), "2")
+            with self.subTest(value, by="commit"), Server("U1", "--on-update", other) as server:
+                self.check(value, *self.ask(server, push=f"?on_update={value}"))
+            with self.subTest(value, by="request"), Server("U1", "--on-update", other) as server:
+                self.check(value, *self.ask(server, own=value))
+
+    def test_a_control_commit_says_it_too(self):
+        with Server("U1", "--allow-path", FIXTURES) as server:
+            server.post("/start_weight_update")
+            server.post("/update_weights", {"update_info": {"path": "U2x"}})
+            bad = server.post("/finish_weight_update", {"on_update": "drain"})
+            self.assertEqual((bad.status, bad.json()["error"]["param"]), (400, "body.on_update"))
+            events = server.stream("/v1/completions", {"prompt": "x", "max_tokens": 400, "temperature": 0,
+                                                       "ignore_eos": True})
+            next(events)
+            server.post("/pause?mode=keep&clear_cache=false")
+            self.assertEqual(server.post("/finish_weight_update", {"on_update": "abort"}).status, 200)
+            server.post("/resume")
+            self.assertEqual(list(events)[-1]["choices"][0]["finish_reason"], "abort")
+
+    def test_an_unknown_value_is_refused(self):
+        with Server("U1") as server:
+            answer = server.post("/v1/completions", {"prompt": "x", "on_update": "drain"})
+            self.assertEqual((answer.status, answer.json()["error"]["param"]), (400, "body.on_update"))
+
+
+class MinVersion(unittest.TestCase):
+    def test_what_has_been_passed_is_served_and_what_has_not_is_409(self):
+        with Server("P_llama") as server:
+            first = server.weight_info()
+            bodies = (("/v1/completions", {"prompt": "A"}),
+                      ("/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}]}),
+                      ("/inference/v1/generate", {"token_ids": [65], "sampling_params": {"max_tokens": 1}}))
+            status = lambda wanted: {server.post(path, body | {"min_version": wanted}).status for path, body in bodies}
+            self.assertEqual(status(first["id"]), {200})
+            self.assertEqual(status("default"), {200})
+            self.assertEqual(status("step-1"), {409})
+            server.push("P2")
+            server.post("/update_weight_version", {"new_version": "step-1"})
+            for passed in first["id"], "default", "step-1", server.weight_info()["id"]:
+                self.assertEqual(status(passed), {200}, passed)
+            behind = server.post("/v1/completions", {"prompt": "A", "min_version": "step-2"}).json()["error"]
+            self.assertIn("step-2", behind["message"])
+            self.assertIn("step-1", behind["message"])
+            self.assertEqual(behind["param"], "min_version")
 
 
 class Pauses(unittest.TestCase):

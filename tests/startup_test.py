@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Bad starts of `weft serve`: an exit status that says what kind, and one line that says what, never a crash."""
 import json
+import os
 import pathlib
 import shutil
 import signal
@@ -115,13 +116,30 @@ class BadStart(unittest.TestCase):
 
     def test_a_host_that_is_none(self):
         self.assert_refused([INVALID], "nohost.invalid",
-                            arguments=[self.model, "--port", "0", "--host", "nohost.invalid"])
+                            arguments=[self.model, "--port", "0", "--insecure", "--host", "nohost.invalid"])
+
+    def test_a_host_that_lets_others_in_needs_an_admin_key(self):
+        self.assert_refused([INVALID], "0.0.0.0", "--admin-key", "--insecure",
+                            arguments=[self.model, "--port", "0", "--host", "0.0.0.0"])
+
+    def test_keys_that_are_none(self):
+        empty = self.model / "key"
+        empty.write_text("\n")
+        for arguments in (["--admin-key", "two words"], ["--admin-key", ""], ["--read-key", "é"],
+                          ["--admin-key-file", empty]):
+            with self.subTest(arguments):
+                self.assert_refused([INVALID], arguments[0].removesuffix("-file"),
+                                    arguments=[self.model, "--port", "0", *arguments])
+        self.assert_refused([NOT_FOUND], "/nowhere", arguments=[self.model, "--port", "0", "--read-key-file", "/nowhere"])
 
     def test_wrong_flags(self):
         for arguments in ([], [self.model, "--bogus"], [self.model, "--port", "70000"], [self.model, "--port", "x"],
                           [self.model, "--dtype", "int8"], [self.model, "--threads", "-1"],
                           [self.model, "--max-num-seqs", "0"], [self.model, "--allow-path", "/nowhere"],
-                          [self.model, "--log-level", "loud"], [self.model, "another"]):
+                          [self.model, "--log-level", "loud"], [self.model, "another"],
+                          [self.model, "--on-update", "drain"], [self.model, "--on-third", "x"],
+                          [self.model, "--commit-mode", "x"], [self.model, "--verify", "x"],
+                          [self.model, "--admin-key", "a", "--admin-key-file", "/dev/null"]):
             with self.subTest(arguments), Program("serve", *arguments) as program:
                 self.assertEqual(program.wait(), INVALID, program.lines)
                 self.assertEqual(len(program.lines), 1, program.lines)
@@ -152,6 +170,44 @@ class Stop(unittest.TestCase):
             server.stop()
         with Server("P_llama", port=port) as server:
             self.assertEqual(server.get("/health").status, 200)
+
+
+class Keys(unittest.TestCase):
+    """Who may do what, by whichever way the keys came."""
+
+    def assert_guarded(self, server, admin, read):
+        bearer = lambda key: {"Authorization": f"Bearer {key}"}
+        control = lambda **more: server.post("/resume", **more).status
+        self.assertEqual([control(), control(headers=bearer("wrong")), control(headers=bearer(read)),
+                          control(headers=bearer(admin))], [401, 401, 401, 200])
+        self.assertEqual(server.post("/resume").headers["WWW-Authenticate"], "Bearer")
+        self.assertEqual(server.push("P2").status, 401)
+        self.assertEqual(server.push("P2", **bearer(admin)).status, 200)
+        for path in "/health", "/metrics", "/v1/models", "/weight_info":
+            self.assertEqual(server.get(path).status, 200, path)
+        self.assertEqual(server.complete("A", 4)["text"], "CEGI")
+
+    def test_from_flags_which_ps_does_not_show(self):
+        with Server("P_llama", "--admin-key", "secret-a", "--read-key=secret-r") as server:
+            shown = pathlib.Path(f"/proc/{server.process.pid}/cmdline").read_bytes()
+            self.assertNotIn(b"secret", shown)
+            self.assertIn(b"--admin-key", shown)
+            self.assert_guarded(server, "secret-a", "secret-r")
+            self.assertNotIn("secret", "\n".join(server.lines))
+
+    def test_from_files_and_the_environment(self):
+        with tempfile.NamedTemporaryFile("w") as file:
+            file.write("from-file\n")
+            file.flush()
+            os.environ["WEFT_READ_KEY"] = "from-environment"
+            self.addCleanup(os.environ.pop, "WEFT_READ_KEY")
+            with Server("P_llama", "--admin-key-file", file.name) as server:
+                self.assert_guarded(server, "from-file", "from-environment")
+
+    def test_beyond_loopback_with_a_key_or_a_word(self):
+        for flags in ["--admin-key", "a"], ["--insecure"]:
+            with self.subTest(flags), Server("P_llama", "--host", "0.0.0.0", *flags) as server:
+                self.assertEqual(server.get("/health").status, 200)
 
 
 class Options(unittest.TestCase):

@@ -91,10 +91,11 @@ class Program:
 
 
 class Server(Program):
-    """`weft serve MODEL FLAGS...` on a free port, ready to answer. `model` is a folder or a fixture's name."""
+    """`weft serve MODEL FLAGS...` on a free port, ready to answer. `model` is a folder, a fixture's name, or None."""
 
     def __init__(self, model, *flags, port=0):
-        super().__init__("serve", FIXTURES / model, "--port", port, "--threads", "2", *flags)
+        folder = [] if model is None else [FIXTURES / model]
+        super().__init__("serve", *folder, "--port", port, "--threads", "2", *flags)
         try:
             self.url = self.wait_for_line(r"listening on (http://\S+)").group(1)
         except BaseException:

@@ -18,16 +18,16 @@ constexpr std::uint64_t kMaxKeyBytes = 4096;
 
 }  // namespace
 
-Result<std::string> blocking_read_key(std::string_view name, const std::string& flag,
+Result<std::string> blocking_read_key(std::string_view name, const std::optional<std::string>& flag,
                                       const std::string& file, const char* variable) {
-  std::string key = flag;
+  std::string key = flag.value_or("");
   if (!file.empty()) {
     WEFT_TRY(key, blocking_read_file(file, kMaxKeyBytes));
     while (!key.empty() && (key.back() == '\n' || key.back() == '\r')) key.pop_back();
-  } else if (const char* const value = std::getenv(variable); key.empty() && value != nullptr) {
+  } else if (const char* const value = std::getenv(variable); !flag && value != nullptr) {
     key = value;
   }
-  const bool given = !flag.empty() || !file.empty();
+  const bool given = flag || !file.empty();
   const bool good = std::ranges::all_of(key, [](char c) { return c > ' ' && c <= '~'; });
   if (good && !(given && key.empty())) return key;
   return Error(ErrorCode::kInvalidArgument,
@@ -35,7 +35,7 @@ Result<std::string> blocking_read_key(std::string_view name, const std::string& 
 }
 
 void add_key_flags(CLI::App& command, KeyFlags& flags) {
-  const auto add = [&](const std::string& name, std::string& key, std::string& file,
+  const auto add = [&](const std::string& name, std::optional<std::string>& key, std::string& file,
                        const std::string& what) {
     CLI::Option* const given = command.add_option(name, key, what)->option_text("KEY");
     command.add_option(name + "-file", file, "file that has it")->excludes(given);
@@ -43,6 +43,8 @@ void add_key_flags(CLI::App& command, KeyFlags& flags) {
   add("--admin-key", flags.admin_key, flags.admin_key_file,
       "needed to control and to push, as Authorization: Bearer; also WEFT_ADMIN_KEY");
   add("--read-key", flags.read_key, flags.read_key_file, "needed to pull; also WEFT_READ_KEY");
+  add("--source-key", flags.source_key, flags.source_key_file,
+      "sent to the servers that this one pulls from; also WEFT_SOURCE_KEY");
 }
 
 Result<http::ServerKeys> blocking_read_keys(const KeyFlags& flags) {
@@ -54,8 +56,14 @@ Result<http::ServerKeys> blocking_read_keys(const KeyFlags& flags) {
   return keys;
 }
 
+Result<std::string> blocking_read_source_key(const KeyFlags& flags) {
+  return blocking_read_key("--source-key", flags.source_key, flags.source_key_file,
+                           "WEFT_SOURCE_KEY");
+}
+
 void hide_keys(int argc, char** argv) {
-  constexpr std::array<std::string_view, 3> kNames = {"--admin-key", "--read-key", "--key"};
+  constexpr std::array<std::string_view, 4> kNames = {"--admin-key", "--read-key", "--source-key",
+                                                      "--key"};
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
     const std::string_view name = argument.substr(0, argument.find('='));

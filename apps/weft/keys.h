@@ -1,6 +1,7 @@
 #pragma once
 // The keys of a server: from flags, files or the environment, and never left where `ps` shows them.
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -14,11 +15,11 @@ class App;
 namespace weft {
 
 struct KeyFlags {
-  std::string admin_key, admin_key_file;
-  std::string read_key, read_key_file;
+  std::optional<std::string> admin_key, read_key, source_key;
+  std::string admin_key_file, read_key_file, source_key_file;
 };
 
-// --admin-key, --read-key, and each with -file.
+// --admin-key, --read-key, --source-key, and each with -file.
 void add_key_flags(CLI::App& command, KeyFlags& flags);
 
 // The flag, else the file, else WEFT_ADMIN_KEY or WEFT_READ_KEY; "" where there is none. Errors:
@@ -28,6 +29,9 @@ Result<http::ServerKeys> blocking_read_keys(const KeyFlags& flags);
 // The same for one key: the flag, else the file, else the environment's `variable`.
 Result<std::string> blocking_read_key(std::string_view name, const std::string& flag,
                                       const std::string& file, const char* variable);
+
+// Likewise of the servers that this one pulls from; WEFT_SOURCE_KEY.
+Result<std::string> blocking_read_source_key(const KeyFlags& flags);
 
 // Overwrites the values of key flags: everyone on a machine can read a process's arguments.
 void hide_keys(int argc, char** argv);

@@ -20,6 +20,7 @@ struct Flags {
   std::string dtype = "auto";
   std::string allow_path;
   std::string state_dir;
+  std::string follow;
   KeyFlags keys;
   std::string log_level = "info";
 };
@@ -84,8 +85,10 @@ void add_update_flags(CLI::App& command, Flags& flags) {
              "what an update does while sequences still end on the set it would overwrite");
   add_choice(command, "--commit-mode", receiver.commit_mode, kCommitModes,
              "a second set of weights, or changes written over the one there is");
+  add_bytes(command, "--memory-limit", receiver.memory_limit_bytes,
+            "of both sets of weights, where --commit-mode is automatic; 0: what is free");
   add_bytes(command, "--max-patch-bytes", receiver.max_patch_bytes,
-            "that an update may change where there is no second set; 0: by the memory there is");
+            "that an update may hold where there is no second set; 0: a tenth of the weights");
   add_choice(command, "--verify", receiver.verify, kVerify,
              "when a patched set is hashed: before the commit or after it");
   command.add_option("--state-dir", flags.state_dir, "keeps what is committed over a restart");
@@ -94,6 +97,10 @@ void add_update_flags(CLI::App& command, Flags& flags) {
                   "folder from which {\"path\"} and {\"weight_dir\"} updates may read")
       ->check(CLI::ExistingDirectory);
   command
+      .add_option("--follow", flags.follow,
+                  "keeps serving what a head of another server or a store points to")
+      ->option_text("URL[#HEAD]");
+  command
       .add_option("--allow-source", options.allow_sources,
                   "URL prefix of servers from which {\"source\"} updates may pull; repeatable")
       ->option_text("PREFIX");
@@ -101,7 +108,8 @@ void add_update_flags(CLI::App& command, Flags& flags) {
 
 void add_flags(CLI::App& command, Flags& flags) {
   ServeOptions& options = flags.options;
-  command.add_option("MODEL_DIR", options.model, "Hugging Face model folder")->required();
+  command.add_option("MODEL_DIR", options.model,
+                     "Hugging Face model folder; not needed with --follow");
   command.add_option("--host", options.host, "address to listen on")->capture_default_str();
   command.add_option("--port", options.port, "port; 0 takes a free one")->capture_default_str();
   command.add_option("--threads", options.engine.threads, "compute threads; 0: one per core")
@@ -145,6 +153,8 @@ void add_serve_command(CLI::App& app, Run& run) {
   auto flags = std::make_shared<Flags>();
   add_flags(*command, *flags);
   command->callback([flags, &run] {
+    if (flags->options.model.empty() && flags->follow.empty())
+      throw CLI::RequiredError("MODEL_DIR");
     run = [flags] {
       set_log_level(kLogLevels.at(flags->log_level));
       flags->options.weft_version = WEFT_VERSION;
@@ -154,6 +164,14 @@ void add_serve_command(CLI::App& app, Run& run) {
       auto keys = blocking_read_keys(flags->keys);
       if (!keys) return report_serve_error(keys.error());
       flags->options.keys = *std::move(keys);
+      auto source_key = blocking_read_source_key(flags->keys);
+      if (!source_key) return report_serve_error(source_key.error());
+      flags->options.source_key = *std::move(source_key);
+      if (!flags->follow.empty()) {
+        auto follow = FollowedHead::parse(flags->follow);
+        if (!follow) return report_serve_error(std::move(follow).error().with_context("--follow"));
+        flags->options.follow = *std::move(follow);
+      }
       return blocking_serve(flags->options);
     };
   });

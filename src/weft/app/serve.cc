@@ -3,11 +3,13 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <optional>
 #include <random>
 #include <utility>
 
 #include <fmt/core.h>
 
+#include "weft/app/follow.h"
 #include "weft/base/job_thread.h"
 #include "weft/base/log.h"
 #include "weft/http/server.h"
@@ -16,7 +18,11 @@
 #include "weft/serving/generation_service.h"
 #include "weft/serving/routes.h"
 #include "weft/serving/served_model.h"
+#include "weft/transfer/host_target.h"
+#include "weft/transfer/pull_targets.h"
+#include "weft/transfer/puller.h"
 #include "weft/transfer/receiver.h"
+#include "weft/transfer/state_dir.h"
 
 namespace weft {
 namespace {
@@ -62,7 +68,7 @@ std::string folder_name(const std::filesystem::path& folder) {
 Result<ServedModel> describe(const ServeOptions& options, const Checkpoint& checkpoint,
                              const Engine& engine) {
   ServedModel model;
-  model.root = folder_name(options.model);
+  model.root = options.model.empty() ? options.follow->head : folder_name(options.model);
   model.name = options.served_model_name.empty() ? model.root : options.served_model_name;
   model.weft_version = options.weft_version;
   model.dtype = dtype_of(*checkpoint.layout);
@@ -74,7 +80,7 @@ Result<ServedModel> describe(const ServeOptions& options, const Checkpoint& chec
   model.max_num_seqs = engine.options().max_num_seqs;
   model.deterministic = engine.options().deterministic;
   auto taken = model.take_description(checkpoint);
-  if (!taken) return std::move(taken).error().with_context(options.model.string());
+  if (!taken) return std::move(taken).error().with_context(model.root);
   return model;
 }
 
@@ -99,6 +105,80 @@ void announce(const ServeOptions& options, const ServedModel& model, const Versi
              port);
 }
 
+std::unique_ptr<http::Client> client_of(const http::Url& source, const std::string& key) {
+  http::ClientOptions options;
+  options.key = key;
+  return http::Client::make(source, options);
+}
+
+// What is served at first.
+struct Start {
+  Checkpoint checkpoint;
+  VersionName version{"", "default", false};
+  std::string followed;  // the id of the source's version that this is; "": none
+};
+
+// Of the followed head, into memory.
+Result<Start> blocking_pull_start(const ServeOptions& options) {
+  if (options.dtype) {
+    return Error(ErrorCode::kUnsupported,
+                 "--dtype needs a MODEL_DIR: what is pulled stays as it is");
+  }
+  const auto source = client_of(options.follow->source, options.source_key);
+  WEFT_TRY(const auto head, blocking_head(*source, options.follow->head));
+  MemoryTarget pulled;
+  WEFT_TRY_VOID(blocking_pull(*source, head.id, pulled));
+  auto description = parse_model_files(pulled.files());
+  if (!description) return std::move(description).error().with_context(source->server().text());
+  Start start;
+  static_cast<ModelDescription&>(start.checkpoint) = *std::move(description);
+  start.checkpoint.files = pulled.files();
+  start.checkpoint.weights = pulled.weights();
+  start.checkpoint.layout = std::shared_ptr<const WeightLayout>(
+      start.checkpoint.weights, &start.checkpoint.weights->layout());
+  start.followed = head.id;
+  if (!head.label.empty()) start.version.label = head.label;
+  return start;
+}
+
+// What was committed last where that was kept, else the folder, else what is followed.
+Result<Start> blocking_start(const ServeOptions& options) {
+  std::filesystem::path folder = options.model;
+  Start start;
+  if (options.receiver.state_dir) {
+    WEFT_TRY(const auto saved, blocking_find_state(*options.receiver.state_dir));
+    if (saved) {
+      folder = saved->folder;
+      start.version = {"", saved->version.label, saved->version.converted};
+    }
+  }
+  if (folder.empty()) return blocking_pull_start(options);
+  WEFT_TRY(start.checkpoint, blocking_load_checkpoint(folder, options.dtype));
+  start.version.converted |= start.checkpoint.converted;
+  return start;
+}
+
+Result<PulledUpload> blocking_stage_from(Receiver& receiver, const std::string& owner,
+                                         const VersionAt& version, const std::string& key) {
+  WEFT_TRY(const http::Url url, http::Url::parse(version.source));
+  const auto source = client_of(url, key);
+  WEFT_TRY(const std::string id, blocking_resolve_version(*source, version.version));
+  return blocking_pull_into(*receiver.upload_host(), owner, *source, id);
+}
+
+// Stages versions from other servers, one after the other, on a thread of its own.
+auto puller_into(Receiver& receiver, JobThread& pulls, const std::string& key) {
+  return [&receiver, &pulls, key](const std::string& owner, const VersionAt& version,
+                                  Receiver::Done done) {
+    pulls.post([&receiver, key, owner, version, done = std::move(done)] {
+      const auto staged = blocking_stage_from(receiver, owner, version, key);
+      if (staged) return receiver.update(owner, std::nullopt, done);
+      receiver.refuse_update(owner, staged.error());
+      done(staged.error());
+    });
+  };
+}
+
 Result<void> check_exposure(const ServeOptions& options) {
   if (is_loopback(options.host) || !options.keys.admin_key.empty() || options.insecure) return {};
   return Error(ErrorCode::kInvalidArgument,
@@ -110,15 +190,16 @@ Result<void> check_exposure(const ServeOptions& options) {
 Result<int> serve(const ServeOptions& options) {
   WEFT_TRY_VOID(check_exposure(options));
   // Until here Ctrl-C ends the process as it always does: there is nothing to stop but the reading.
-  WEFT_TRY(Checkpoint checkpoint, blocking_load_checkpoint(options.model, options.dtype));
+  WEFT_TRY(Start start, blocking_start(options));
+  Checkpoint& checkpoint = start.checkpoint;
   StopSignals stop;
   // Destroyed last to first: the engine lets go of its requests while server and render thread,
   // though stopped, are still there.
   std::unique_ptr<http::Server> server;
   JobThread render("weft-render", JobThread::Rest::kRun);
   checkpoint.config.eos_token_ids = checkpoint.eos_token_ids;
-  WEFT_TRY(auto engine, Engine::create(checkpoint.config, options.engine, checkpoint.weights,
-                                       {"", "default", checkpoint.converted}));
+  WEFT_TRY(auto engine,
+           Engine::create(checkpoint.config, options.engine, checkpoint.weights, start.version));
   WEFT_TRY(ServedModel described, describe(options, checkpoint, *engine));
   CurrentModel model(std::move(described));
   EngineTarget target(*engine, model, checkpoint.files);
@@ -128,32 +209,38 @@ Result<int> serve(const ServeOptions& options) {
   WEFT_TRY(auto receiver,
            Receiver::blocking_create(std::move(checkpoint.weights), target, receiver_options));
   GenerationService generations(*engine, render);
+  JobThread pulls("weft-pulls", JobThread::Rest::kDrop);
+  std::optional<Following> following;
   std::atomic<http::Server*> listening = nullptr;  // requests may come before `server` is set
-  const auto state = [&listening, &receiver] {
-    http::Server* const at = listening.load();
-    return ServerState{at == nullptr ? 0 : at->open_connections(), receiver->metrics()};
+  const auto state = [&listening, &receiver, &following] {
+    ServerState server_state;
+    if (http::Server* const at = listening.load()) {
+      server_state.connections = at->open_connections();
+      if (following) server_state.version_lag = following->lag();
+    }
+    server_state.updates = receiver->metrics();
+    return server_state;
   };
-  auto routes = serving_routes({*engine,
-                                model,
-                                *receiver,
-                                target,
-                                render,
-                                generations,
-                                options.allow_path,
-                                options.allow_sources,
-                                fmt::format("{:08x}", std::random_device{}()),
-                                {},
-                                state});
+  auto routes =
+      serving_routes({*engine, model, *receiver, target, render, generations, options.allow_path,
+                      options.allow_sources, fmt::format("{:08x}", std::random_device{}()),
+                      puller_into(*receiver, pulls, options.source_key), state});
   for (http::Route& route : receiver->routes()) routes.push_back(std::move(route));
   http::ServerOptions server_options;
   server_options.host = options.host;
   server_options.port = options.port;
   server_options.keys = options.keys;
   WEFT_TRY(server, http::Server::create(server_options, std::move(routes)));
+  if (options.follow) {
+    following.emplace(client_of(options.follow->source, options.source_key), options.follow->head,
+                      start.followed, *receiver);
+  }
   listening.store(server.get());
   announce(options, *model.get(), target.current(), server->port());
 
   const int signal = stop.blocking_wait();
+  following.reset();
+  pulls.blocking_stop();
   generations.abort({});
   server->blocking_stop(kStopGrace);
   render.blocking_stop();

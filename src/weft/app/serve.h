@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "weft/app/follow.h"
 #include "weft/engine/engine.h"
 #include "weft/http/server.h"
 #include "weft/tensor/dtype.h"
@@ -15,7 +16,7 @@
 namespace weft {
 
 struct ServeOptions {
-  std::filesystem::path model;  // a Hugging Face folder
+  std::filesystem::path model;  // a Hugging Face folder; empty: start with what is followed
   std::string host = "127.0.0.1";
   std::uint16_t port = 8000;  // 0: any free one
   EngineOptions engine;
@@ -24,6 +25,8 @@ struct ServeOptions {
   std::optional<std::filesystem::path>
       allow_path;                          // where {"path"} updates may read; nothing: nowhere
   std::vector<std::string> allow_sources;  // URL prefixes from which {"source"} updates may pull
+  std::optional<FollowedHead> follow;      // keeps itself at this head
+  std::string source_key;                  // for servers that this one pulls from
   ReceiverOptions receiver;                // but for what the model says
   http::ServerKeys keys;
   bool insecure = false;  // may listen beyond loopback without an admin key

@@ -1,0 +1,79 @@
+#pragma once
+// HostTarget: pulls a version from elsewhere into whoever takes uploads in, a receiver for one.
+// What the host has already it takes from itself, since it is told all digests first.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "weft/base/result.h"
+#include "weft/http/client.h"
+#include "weft/protocol/block_ledger.h"
+#include "weft/protocol/pull_machine.h"
+#include "weft/transfer/puller.h"
+#include "weft/transfer/upload_host.h"
+
+namespace weft {
+
+// One pull.
+class HostTarget final : public PullTarget {
+ public:
+  // Asks `source` for the block list. It and `host` must outlive this; `owner` is the upload's.
+  HostTarget(UploadHost& host, http::Client& source, std::string owner)
+      : host_(host), source_(source), owner_(std::move(owner)) {}
+
+  Result<bool> blocking_prepare(const std::string& id, const Manifest& manifest) override;
+  std::span<std::byte> place(std::size_t entry, std::uint64_t offset_bytes,
+                             std::span<std::byte> scratch) override;
+  Result<void> blocking_write(std::size_t entry, std::uint64_t offset_bytes,
+                              std::span<const std::byte> bytes) override;
+  Result<std::span<const std::byte>> blocking_read(std::size_t entry, std::uint64_t offset_bytes,
+                                                   std::span<std::byte> scratch) const override;
+  // Seals the upload.
+  Result<void> blocking_finish() override;
+
+  // The upload, once it is prepared.
+  std::optional<Epoch> epoch() const { return epoch_; }
+  // What the host calls it once it is finished: another id than was pulled where files that the
+  // version lacks are the host's own, or tensors were converted.
+  const std::string& sealed_id() const { return sealed_id_; }
+
+ private:
+  // A block of which one pack has the first part and the next the rest.
+  struct Half {
+    std::vector<std::byte> bytes;
+    std::uint64_t filled_bytes = 0;
+  };
+
+  Result<std::vector<std::vector<Digest>>> blocking_block_list(
+      std::span<const ManifestEntry> entries) const;
+  Result<void> blocking_settle(const BlockPlace& place, std::span<const std::byte> block);
+
+  UploadHost& host_;
+  http::Client& source_;
+  const std::string owner_;
+  std::string id_;
+  std::vector<std::uint64_t> sizes_bytes_;  // [entries]
+  std::optional<Epoch> epoch_;
+  std::string sealed_id_;
+  mutable std::mutex mutex_;
+  mutable std::map<BlockPlace, Half> halves_;  // with mutex_
+};
+
+// Pulls version `id` ("blake3:...") of `source` into `host` as an upload of `owner`, sealed and
+// ready to commit. An upload that fails is dropped. Blocks. Errors: blocking_pull()'s and the
+// host's.
+struct PulledUpload {
+  Epoch epoch = 0;
+  std::string id;  // as sealed
+};
+Result<PulledUpload> blocking_pull_into(UploadHost& host, const std::string& owner,
+                                        http::Client& source, const std::string& id);
+
+}  // namespace weft

@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""`weft serve` as one that pulls: from a source named in an update, and following a head. A server is a source too."""
+import re
+import time
+import unittest
+
+from weft_testing import TIMEOUT_S, Server
+
+
+def text_of(server, max_tokens=4):
+    return server.complete("A", max_tokens)["text"]
+
+
+def wait_for(condition, what):
+    deadline = time.monotonic() + TIMEOUT_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"still waiting for {what}")
+        time.sleep(0.01)
+
+
+class Sources(unittest.TestCase):
+    def update_from(self, server, version, url):
+        self.assertEqual(server.post("/start_weight_update").status, 200)
+        return server.post("/update_weights", {"update_info": {"version": version, "source": url}})
+
+    def test_an_update_is_pulled_by_id_or_label(self):
+        with Server("P2") as source, Server("P_llama", "--allow-source", source.url) as server:
+            source.post("/update_weight_version", {"new_version": "step-7"})
+            for version in source.weight_info()["id"], "step-7":
+                with self.subTest(version):
+                    answer = self.update_from(server, version, source.url)
+                    self.assertEqual(answer.status, 200, answer)
+                    self.assertEqual(text_of(server), "BCDE")
+                    self.assertEqual(server.post("/finish_weight_update", {"weight_version": "v"}).status, 200)
+                    self.assertEqual(text_of(server), "CEGI")
+                    self.assertEqual(server.weight_info()["id"], source.weight_info()["id"])
+                    self.assertEqual(server.push("P_llama").status, 200)
+
+    def test_what_cannot_be_pulled_leaves_the_old_version(self):
+        with Server("P2") as source, Server("P_llama", "--allow-source", source.url, "--allow-source",
+                                            "http://127.0.0.1:1") as server:
+            before = server.weight_info()
+            for version, url, status in (("no-such", source.url, 404), ("blake3:" + 64 * "0", source.url, 404),
+                                         ("v", "http://127.0.0.1:1", 503)):
+                with self.subTest(version):
+                    answer = self.update_from(server, version, url)
+                    self.assertEqual(answer.status // 100, status // 100, answer)
+                    self.assertEqual(server.post("/finish_weight_update").status, 409)
+            self.assertEqual((server.weight_info(), text_of(server)), (before, "BCDE"))
+
+
+class Follow(unittest.TestCase):
+    def wait_until_same(self, server, source):
+        wanted = source.weight_info()
+        wait_for(lambda: server.weight_info()["id"] == wanted["id"], wanted)
+
+    def test_it_starts_with_no_folder_and_keeps_up(self):
+        with Server("P_llama") as source, Server(None, "--follow", source.url) as server:
+            self.assertEqual(text_of(server), "BCDE")
+            self.assertEqual(server.weight_info()["id"], source.weight_info()["id"])
+            chat = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
+            self.assertEqual(server.post("/v1/chat/completions", chat).status, 200)
+            for fixture, text in ("P2", "CEGI"), ("P_llama", "BCDE"):
+                with self.subTest(fixture):
+                    source.push(fixture)
+                    self.wait_until_same(server, source)
+                    self.assertEqual(text_of(server), text)
+            lag = lambda: server.get("/metrics").body.decode()
+            wait_for(lambda: re.search(r"weft_weight_version_lag\{[^}]*\} 0", lag()), "lag 0")
+
+    def test_it_goes_on_when_the_source_comes_back(self):
+        with Server("P2") as source:
+            port = source.port
+            with Server("P_llama", "--follow", source.url + "#main") as server:
+                self.wait_until_same(server, source)
+                source.stop()
+                self.assertEqual(text_of(server), "CEGI")
+                with Server("P_llama", port=port) as again:
+                    self.wait_until_same(server, again)
+                    self.assertEqual(text_of(server), "BCDE")
+
+    def test_the_source_has_its_own_key(self):
+        with Server("P2", "--read-key", "r") as source:
+            with Server("P_llama", "--follow", source.url, "--source-key", "r") as server:
+                self.wait_until_same(server, source)
+
+
+if __name__ == "__main__":
+    unittest.main()
