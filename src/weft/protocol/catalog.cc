@@ -106,9 +106,14 @@ Result<void> Catalog::remove(const std::string& id) {
     return Error(ErrorCode::kConflict,
                  fmt::format("{} is the head `{}`: move or delete that first", id, name));
   }
-  std::erase_if(labels_, [&](const auto& label) { return label.second == id; });
-  versions_.erase(id);
+  drop(id);
   return {};
+}
+
+void Catalog::drop(const std::string& id) {
+  std::erase_if(labels_, [&](const auto& label) { return label.second == id; });
+  std::erase_if(heads_, [&](const auto& head) { return head.second == id; });
+  versions_.erase(id);
 }
 
 void Catalog::restore(CatalogVersion version) {

@@ -61,8 +61,10 @@ class Catalog {
   Result<void> set_pin(const std::string& id, bool pinned);
   // Its labels go with it. Errors: kNotFound; kConflict, naming it, while a head or a pin holds it.
   Result<void> remove(const std::string& id);
-  // For a store that finds versions of which nothing is recorded.
+  // For a store that reads its disk at the start. restore(): as it was recorded. drop(): the
+  // version turned out to be lost, whatever holds it; its labels and heads go with it.
   void restore(CatalogVersion version);
+  void drop(const std::string& id);
 
   // The versions that `retention` lets go, oldest first. Never the newest one, nor one with a head
   // or a pin, nor one that is `held`: by a reader, or by an upload as its base. A label does not

@@ -1,0 +1,64 @@
+#include "weft/store/internal/archive_data.h"
+
+#include <algorithm>
+
+#include <fmt/core.h>
+
+#include "weft/protocol/block_ledger.h"
+
+namespace weft::store {
+namespace {
+
+class ArchiveData final : public VersionData {
+ public:
+  ArchiveData(std::shared_ptr<Archive> archive, std::shared_ptr<const Stored> stored)
+      : archive_(std::move(archive)),
+        stored_(std::move(stored)),
+        sizes_bytes_(entry_sizes(stored_->content().manifest)) {}
+
+  const VersionContent& content() const override { return stored_->content(); }
+
+  Result<void> append(std::size_t entry, std::uint64_t offset_bytes, std::uint64_t size_bytes,
+                      std::vector<http::BodyPart>& parts) const override {
+    archive_->count_sent(size_bytes);
+    while (size_bytes > 0) {
+      const std::uint64_t block = offset_bytes / kBlockBytes;
+      const std::uint64_t length = block_length(sizes_bytes_[entry], block);
+      http::BodyPart part;
+      part.offset_bytes = offset_bytes % kBlockBytes;
+      part.size_bytes = std::min(size_bytes, length - part.offset_bytes);
+      WEFT_TRY(part.file, archive_->open_object(content().blocks[entry][block]));
+      if (part.file->size_bytes() != length) {
+        return Error(ErrorCode::kCorrupt,
+                     fmt::format("{}: {} bytes, expected {}: `weft store fsck` says more",
+                                 part.file->path().string(), part.file->size_bytes(), length));
+      }
+      offset_bytes += part.size_bytes;
+      size_bytes -= part.size_bytes;
+      parts.push_back(std::move(part));
+    }
+    return {};
+  }
+
+  // A store never writes over what it has.
+  std::shared_ptr<void> on_revoke(std::function<void()>) const override { return nullptr; }
+
+ private:
+  std::shared_ptr<Archive> archive_;
+  std::shared_ptr<const Stored> stored_;
+  std::vector<std::uint64_t> sizes_bytes_;
+};
+
+}  // namespace
+
+std::shared_ptr<const VersionData> make_version_data(std::shared_ptr<Archive> archive,
+                                                     std::shared_ptr<const Stored> stored) {
+  return std::make_shared<const ArchiveData>(std::move(archive), std::move(stored));
+}
+
+Result<void> blocking_read_block(Archive& archive, const Digest& digest, std::span<std::byte> out) {
+  WEFT_TRY(const auto file, archive.open_object(digest));
+  return file->blocking_read_at(0, out);
+}
+
+}  // namespace weft::store
