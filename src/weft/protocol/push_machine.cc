@@ -1,6 +1,7 @@
 #include "weft/protocol/push_machine.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include <fmt/core.h>
@@ -24,6 +25,10 @@ bool is_passing(ErrorCode code) {
          code == ErrorCode::kOverloaded;
 }
 
+milliseconds wait_after(unsigned tries) {
+  return std::min<milliseconds>(kFirstWait * (1 << std::min(tries - 1, 10u)), kLongestWait);
+}
+
 // What the server has of the upload is to be asked again, then it goes on.
 bool can_resume(ErrorCode code) {
   return is_passing(code) || code == ErrorCode::kCorrupt || code == ErrorCode::kConflict ||
@@ -35,7 +40,10 @@ bool can_resume(ErrorCode code) {
 PushMachine::PushMachine(std::vector<std::uint64_t> entry_sizes_bytes, const Options& options)
     : sizes_bytes_(std::move(entry_sizes_bytes)), options_(options), with_base_(options.base) {
   WEFT_CHECK(options.writer < options.writers);
-  for (const std::uint64_t size : sizes_bytes_) total_bytes_ += size;
+  for (const std::uint64_t size : sizes_bytes_) {
+    begins_bytes_.push_back(total_bytes_);
+    total_bytes_ += size;
+  }
 }
 
 void PushMachine::serving(const std::optional<Serving>& answer) {
@@ -47,6 +55,10 @@ void PushMachine::serving(const std::optional<Serving>& answer) {
     return;
   }
   const bool same_process = before_ && before_->instance == answer->instance;
+  if (same_process && before_->id != answer->id && !leads() && share_sent_) {
+    step_ = Step::kDone;  // what we sent was taken, and the first writer has gone on
+    return;
+  }
   if (same_process && before_->id != answer->id) {
     // Whoever lost their turn to another version must not undo it.
     return fail(Error(ErrorCode::kConflict,
@@ -104,15 +116,8 @@ void PushMachine::begin_round(const Opened& answer, std::vector<BlockPlace> bloc
     tries_ = 0;
     wishes_ = 0;
   }
-  only_share_ = options_.writers > 1 && !std::exchange(share_taken_, true);
-  if (only_share_) {
-    const auto cut = [&](std::size_t part) {
-      return blocks.begin() + static_cast<std::ptrdiff_t>(blocks.size() * part / options_.writers);
-    };
-    blocks = std::vector(cut(options_.writer), cut(options_.writer + 1));
-  } else if (options_.writers > 1) {
-    std::ranges::reverse(blocks);  // others come from the front
-  }
+  if (options_.writers > 1) choose_share(blocks);
+  if (step_ == Step::kWait) return;
   queue_ = std::move(blocks);
   next_ = 0;
   failed_.reset();
@@ -120,6 +125,27 @@ void PushMachine::begin_round(const Opened& answer, std::vector<BlockPlace> bloc
   for (const BlockPlace& place : queue_) unsent_bytes_ += size_of(place);
   step_ = Step::kSend;
   if (queue_.empty()) end_round();
+}
+
+// Leaves of what is missing what this writer is to send now. The first writer, when its own share
+// is done, waits for the others while they get on, and does the rest when they do not.
+void PushMachine::choose_share(std::vector<BlockPlace>& missing) {
+  const auto is_ours = [&](const BlockPlace& place) { return writer_of(place) == options_.writer; };
+  const bool has_ours = std::ranges::any_of(missing, is_ours);
+  only_share_ = !leads() || has_ours;
+  if (only_share_) {
+    std::erase_if(missing, std::not_fn(is_ours));
+  } else if (!missing.empty() && tries_ < options_.retries) {
+    wait_ = wait_after(++tries_);
+    step_ = Step::kWait;
+    then_ = Step::kAskServing;
+  }
+}
+
+// The data, all entries in a row, is cut into even parts.
+unsigned PushMachine::writer_of(const BlockPlace& place) const {
+  const std::uint64_t offset = begins_bytes_[place.entry] + place.block * kBlockBytes;
+  return static_cast<unsigned>(offset / (total_bytes_ / options_.writers + 1));
 }
 
 // The blocks of the runs, in order. Errors: kCorrupt for runs that are not on our grid, or overlap.
@@ -181,8 +207,13 @@ void PushMachine::sent(const Result<Counts>& answer, std::uint64_t content_bytes
 }
 
 void PushMachine::end_round() {
+  share_sent_ = share_sent_ || next_ == queue_.size();
   if (failed_) return reopen(Error(*failed_), failed_retry_after_);
-  step_ = only_share_ ? Step::kOpen : Step::kSeal;
+  if (!leads()) {
+    step_ = Step::kDone;
+  } else {
+    step_ = only_share_ ? Step::kOpen : Step::kSeal;
+  }
 }
 
 void PushMachine::sealed(const Result<std::string>& id, std::optional<Milliseconds> retry_after) {
@@ -243,7 +274,7 @@ void PushMachine::retry(const Error& error, std::optional<Milliseconds> retry_af
     if (waited_ > options_.patience) return fail(error);
   } else {
     if (++tries_ > options_.retries) return fail(error);
-    wait_ = std::min<Milliseconds>(kFirstWait * (1 << std::min(tries_ - 1, 10u)), kLongestWait);
+    wait_ = wait_after(tries_);
   }
   ++resumed_;
   step_ = Step::kWait;

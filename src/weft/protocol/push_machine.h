@@ -34,7 +34,8 @@ class PushMachine {
     bool announced = true;
     bool base = false;     // the skeleton names a base; unless `partial`, it can do without
     bool partial = false;  // what is not sent is the base's
-    // Of several writers that share one upload, this one begins with its own share.
+    // Several writers share one upload: each sends its part of the data. The first one also waits
+    // for the others, sends what they leave, seals and commits; they are done when theirs is there.
     unsigned writer = 0, writers = 1;
   };
   enum class Step {
@@ -104,6 +105,9 @@ class PushMachine {
  private:
   Result<std::vector<BlockPlace>> places(const std::vector<BlockLedger::Run>& missing) const;
   void begin_round(const Opened& answer, std::vector<BlockPlace> blocks);
+  void choose_share(std::vector<BlockPlace>& missing);
+  unsigned writer_of(const BlockPlace& place) const;
+  bool leads() const { return options_.writer == 0; }
   void end_round();
   void retry(const Error& error, std::optional<Milliseconds> retry_after, Step then);
   void reopen(const Error& error, std::optional<Milliseconds> retry_after);
@@ -112,6 +116,7 @@ class PushMachine {
   std::uint64_t size_of(const BlockPlace& place) const;
 
   const std::vector<std::uint64_t> sizes_bytes_;
+  std::vector<std::uint64_t> begins_bytes_;  // [entries] where each begins in the data
   const Options options_;
   Step step_ = Step::kAskServing;
   Step then_ = Step::kAskServing;  // after kWait or kDrop
@@ -120,13 +125,13 @@ class PushMachine {
 
   std::optional<Serving> before_;  // what was served when the push began
   std::string upload_;
-  bool share_taken_ = false;
+  bool share_sent_ = false;  // all of it, once; some answers may have been lost
   bool committing_ = false;  // a commit was sent: it may have happened
 
   std::vector<BlockPlace> queue_;  // of this round
   std::size_t next_ = 0;           // in queue_
   unsigned under_way_ = 0;         // batches
-  bool only_share_ = false;        // the round is our share, there may be more
+  bool only_share_ = false;        // the round is of our share; others' may be missing
   std::optional<Error> failed_;    // in this round
   std::optional<Milliseconds> failed_retry_after_;
 

@@ -374,15 +374,62 @@ TEST(PushMachine, ACommitThatIsAlwaysRefusedIsGivenUp) {
   EXPECT_EQ(machine.step(), Step::kDrop);
 }
 
-TEST(PushMachine, WritersBeginWithTheirShareAndThenHelpTheOthers) {
+TEST(PushMachine, AWriterIsDoneWhenItsShareIsThere) {
   PushMachine machine = at(Step::kSend, {.writer = 1, .writers = 2});
   EXPECT_THAT(machine.take(kTotal), ElementsAre(BlockPlace{0, 2}, BlockPlace{2, 0}));
+  machine.sent(error(ErrorCode::kDisconnected), 12);
+  machine.waited();
+  machine.serving(std::nullopt);
+  machine.opened(Opened{"u-1", 0, {{0, 0, 3}}});
+  EXPECT_THAT(machine.take(kTotal), ElementsAre(BlockPlace{0, 2}));
+  machine.sent(Counts{1, 0, 0}, 5);
+  EXPECT_EQ(machine.step(), Step::kDone);
+}
+
+TEST(PushMachine, AWriterWhoseLastAnswerWasLostMayFindTheVersionServed) {
+  PushMachine machine = at(Step::kSend, {.writer = 1, .writers = 2});
+  machine.take(kTotal);
+  machine.sent(error(ErrorCode::kDisconnected), 12);
+  machine.waited();
+  machine.serving(PushMachine::Serving{"blake3:new", "i"});
+  EXPECT_EQ(machine.step(), Step::kDone);
+}
+
+TEST(PushMachine, AWriterWithNothingToSendIsDone) {
+  PushMachine machine = at(Step::kOpen, {.writer = 1, .writers = 2});
+  machine.opened(Opened{"u-1", 0, {{0, 0, 2}}});
+  EXPECT_EQ(machine.step(), Step::kDone);
+}
+
+TEST(PushMachine, TheFirstWriterWaitsForTheOthersWhileTheyGetOn) {
+  PushMachine machine = at(Step::kSend, {.retries = 2, .writer = 0, .writers = 2});
+  EXPECT_THAT(machine.take(kTotal), ElementsAre(BlockPlace{0, 0}, BlockPlace{0, 1}));
+  machine.sent(Counts{2, 0, 0}, 2 * kBlockBytes);
+  for (std::uint64_t verified = 0; verified < 10; ++verified) {
+    ASSERT_EQ(machine.step(), Step::kOpen);
+    machine.opened(Opened{"u-1", 2 * kBlockBytes + verified, {{0, 2, 1}, {2, 0, 1}}});
+    ASSERT_EQ(machine.step(), Step::kWait);
+    machine.waited();
+    machine.serving(std::nullopt);
+  }
+  machine.opened(Opened{"u-1", kTotal, {}});
+  EXPECT_EQ(machine.step(), Step::kSeal);
+}
+
+TEST(PushMachine, TheFirstWriterSendsWhatTheOthersLeave) {
+  PushMachine machine = at(Step::kSend, {.retries = 2, .writer = 0, .writers = 2});
+  machine.take(kTotal);
+  machine.sent(Counts{2, 0, 0}, 2 * kBlockBytes);
+  const Opened left{"u-1", 2 * kBlockBytes, {{0, 2, 1}, {2, 0, 1}}};
+  machine.opened(left);
+  for (int polls = 0; machine.step() == Step::kWait && polls < 10; ++polls) {
+    machine.waited();
+    machine.serving(std::nullopt);
+    machine.opened(left);
+  }
+  EXPECT_THAT(machine.take(kTotal), ElementsAre(BlockPlace{0, 2}, BlockPlace{2, 0}));
   machine.sent(Counts{2, 0, 0}, 12);
-  EXPECT_EQ(machine.step(), Step::kOpen);
-
-  machine.opened(Opened{"u-1", 12, {{0, 0, 2}}});
-
-  EXPECT_THAT(machine.take(kTotal), ElementsAre(BlockPlace{0, 1}, BlockPlace{0, 0}));
+  EXPECT_EQ(machine.step(), Step::kSeal);
 }
 
 TEST(PushMachine, ASharedUploadIsNotDropped) {

@@ -143,17 +143,18 @@ class Push {
   void blocking_send_round() {
     const bool is_short = shorthand_.zstd || shorthand_.read_base;
     const unsigned connections = std::max(1u, options_.connections);
-    // Even enough that all connections end together.
-    const std::uint64_t share = machine_.unsent_bytes() / (4ull * connections);
-    const std::uint64_t limit_bytes =
-        is_short ? kShortBatchBytes : std::clamp(share, kBlockBytes, kBatchBytes);
+    // Smaller ones towards the end, so that all connections end together.
+    const auto limit_bytes = [&] {
+      const std::uint64_t share = machine_.unsent_bytes() / (2ull * connections);
+      return is_short ? kShortBatchBytes : std::clamp(share, kBlockBytes, kBatchBytes);
+    };
     const auto threads = static_cast<unsigned>(
-        std::min<std::uint64_t>(connections, 1 + machine_.unsent_bytes() / limit_bytes));
+        std::min<std::uint64_t>(connections, 1 + machine_.unsent_bytes() / kBlockBytes));
     crew_.blocking_run(
         threads, "weft-push",
         [&](std::unique_lock<std::mutex>& lock) {
           while (machine_.step() == Step::kSend) {
-            const auto batch = machine_.take(limit_bytes);
+            const auto batch = machine_.take(limit_bytes());
             if (batch.empty()) return;
             is_short ? blocking_send_short(batch, lock) : blocking_send_plain(batch, lock);
             crew_.change();

@@ -45,8 +45,10 @@ struct PushOptions {
   // Of the commit: docs/protocol.md. "" where nothing is to be said.
   std::string head{}, if_match{}, parent{}, origin{}, on_update{};
 
-  // Several writers push one version: the same source (in shape), session and options on each, but
-  // for `writer`. Each begins with its share of the blocks.
+  // Several writers push one version side by side: on each the same shapes, options and session,
+  // and the bytes of its share at least. The first one also sends what others leave, and commits;
+  // the others are done when theirs is there (their report has no id). Take another session for
+  // each version, since without digests blocks of the last one cannot be told from this one's.
   unsigned writer = 0, writers = 1;
 };
 

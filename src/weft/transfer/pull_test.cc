@@ -2,16 +2,10 @@
 
 #include <algorithm>
 #include <mutex>
-#include <thread>
 
-#include <arpa/inet.h>
 #include <fmt/core.h>
-#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "weft/base/file.h"
 #include "weft/checkpoint/checkpoint_files.h"
@@ -156,86 +150,6 @@ class Origin {
   std::unique_ptr<http::Client> client_;
 };
 
-// A relay that ends its first connections after so many bytes of answers.
-class CutAnswers {
- public:
-  CutAnswers(std::uint16_t server_port, std::vector<std::size_t> limits_bytes)
-      : server_port_(server_port),
-        limits_bytes_(std::move(limits_bytes)),
-        listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address = loopback(0);
-    socklen_t size = sizeof address;
-    EXPECT_EQ(::bind(listener_, plain(address), size), 0);
-    EXPECT_EQ(::listen(listener_, 16), 0);
-    EXPECT_EQ(::getsockname(listener_, plain(address), &size), 0);
-    port_ = ntohs(address.sin_port);
-    threads_.emplace_back([this] { accept_all(); });
-  }
-  ~CutAnswers() {
-    ::shutdown(listener_, SHUT_RDWR);
-    threads_.front().join();
-    for (std::size_t i = 1; i < threads_.size(); ++i) threads_[i].join();
-    ::close(listener_);
-  }
-  std::uint16_t port() const { return port_; }
-
- private:
-  static sockaddr_in loopback(std::uint16_t port) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(port);
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    return address;
-  }
-  static sockaddr* plain(sockaddr_in& address) {
-    void* const pointer = &address;
-    return static_cast<sockaddr*>(pointer);
-  }
-  void accept_all() {
-    for (std::size_t i = 0;; ++i) {
-      const int client = ::accept(listener_, nullptr, nullptr);
-      if (client < 0) return;
-      const std::size_t limit = i < limits_bytes_.size() ? limits_bytes_[i] : SIZE_MAX;
-      threads_.emplace_back([this, client, limit] { relay(client, limit); });
-    }
-  }
-  void relay(int client, std::size_t limit) {
-    sockaddr_in address = loopback(server_port_);
-    const int server = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    EXPECT_EQ(::connect(server, plain(address), sizeof address), 0);
-    std::thread requests([&] {
-      copy(client, server, SIZE_MAX);
-      ::shutdown(server, SHUT_RDWR);
-    });
-    copy(server, client, limit);
-    ::shutdown(client, SHUT_RDWR);
-    ::shutdown(server, SHUT_RDWR);
-    requests.join();
-    ::close(client);
-    ::close(server);
-  }
-  static void copy(int from, int to, std::size_t limit) {
-    std::vector<char> buffer(64 << 10);
-    while (limit > 0) {
-      const auto size = ::recv(from, buffer.data(), std::min(limit, buffer.size()), 0);
-      if (size <= 0) return;
-      const auto count = static_cast<std::size_t>(size);
-      for (std::size_t sent = 0; sent < count;) {
-        const auto more = ::send(to, buffer.data() + sent, count - sent, MSG_NOSIGNAL);
-        if (more <= 0) return;
-        sent += static_cast<std::size_t>(more);
-      }
-      limit -= count;
-    }
-  }
-
-  const std::uint16_t server_port_;
-  const std::vector<std::size_t> limits_bytes_;
-  const int listener_;
-  std::uint16_t port_ = 0;
-  std::vector<std::thread> threads_;
-};
-
 // Tensors sorted by name, one of them longer than a pack, and two files.
 struct Model {
   Tensors tensors = random_tensors({{"a", DType::kBF16, {33}},
@@ -280,8 +194,10 @@ TEST(Pull, BringsAVersionIntoMemory) {
 
 TEST(Pull, CutAnywhereItGoesOnFromWhatIsMissing) {
   Origin origin(model().wire);
-  CutAnswers relay(origin.port(), {10, 700, 3'000, 400, 1'000'000, 30'000'000, 99, 60'000'000,
-                                   8'388'700, 8'388'700});
+  CuttingRelay relay(
+      origin.port(),
+      {10, 700, 3'000, 400, 1'000'000, 30'000'000, 99, 60'000'000, 8'388'700, 8'388'700},
+      CuttingRelay::Fault::kCutAnswers);
   MemoryTarget target;
 
   const auto report = blocking_pull(*client_of(relay.port()), model().wire.id, target);
@@ -450,7 +366,8 @@ TEST(PullIntoAFolder, GoesOnWithWhatACutPullLeft) {
   const TemporaryDir directory;
   Origin origin(model().wire);
   {
-    CutAnswers relay(origin.port(), std::vector<std::size_t>(10, 30'000'000));
+    CuttingRelay relay(origin.port(), std::vector<std::size_t>(10, 30'000'000),
+                       CuttingRelay::Fault::kCutAnswers);
     FolderTarget target(directory / "model");
     PullOptions options;
     options.retries = 0;

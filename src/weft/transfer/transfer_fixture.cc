@@ -319,9 +319,11 @@ int RawConnection::read_status() {
   return std::stoi(line.substr(9, 3));
 }
 
-CuttingRelay::CuttingRelay(std::uint16_t server_port, std::vector<std::size_t> limits_bytes)
+CuttingRelay::CuttingRelay(std::uint16_t server_port, std::vector<std::size_t> limits_bytes,
+                           Fault fault)
     : server_port_(server_port),
       limits_bytes_(std::move(limits_bytes)),
+      fault_(fault),
       listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   sockaddr_in address = loopback(0);
   socklen_t size = sizeof address;
@@ -350,14 +352,24 @@ void CuttingRelay::accept_all() {
 void CuttingRelay::relay(int client, std::size_t limit_bytes) {
   const int server = connect_to(server_port_);
   std::array<pollfd, 2> ends{{{client, POLLIN, 0}, {server, POLLIN, 0}}};
+  const std::size_t faulty = fault_ == Fault::kCutAnswers ? 1 : 0;
+  const bool flips = fault_ == Fault::kFlipRequests;
   std::vector<char> buffer(64 << 10);
   for (bool open = true; open && ::poll(ends.data(), ends.size(), -1) > 0;) {
     for (std::size_t i = 0; i < ends.size() && open; ++i) {
       if (ends[i].revents == 0) continue;
-      const std::size_t most = i == 0 ? std::min(buffer.size(), limit_bytes) : buffer.size();
-      const auto size = ::recv(ends[i].fd, buffer.data(), most, 0);
-      open = size > 0 && send_all(ends[1 - i].fd, {buffer.data(), static_cast<std::size_t>(size)});
-      if (open && i == 0) limit_bytes -= static_cast<std::size_t>(size);
+      const bool is_faulty = i == faulty;
+      const std::size_t most =
+          is_faulty && !flips ? std::min(buffer.size(), limit_bytes) : buffer.size();
+      const auto received = ::recv(ends[i].fd, buffer.data(), most, 0);
+      if (received <= 0) {
+        open = false;
+        break;
+      }
+      const auto size = static_cast<std::size_t>(received);
+      if (is_faulty && flips && limit_bytes < size) buffer[limit_bytes] ^= 1;
+      if (is_faulty) limit_bytes = limit_bytes < size ? SIZE_MAX : limit_bytes - size;
+      open = send_all(ends[1 - i].fd, {buffer.data(), size});
     }
   }
   ::close(server);

@@ -140,11 +140,13 @@ class RawConnection {
   int fd_;
 };
 
-// A relay that cuts: each connection after the next of `limits_bytes` from the client, those after
-// the last limit never.
+// A relay that cuts, or flips a bit of, what a client or its server sends: on each connection after
+// the next of `limits_bytes`, on those after the last limit never.
 class CuttingRelay {
  public:
-  CuttingRelay(std::uint16_t server_port, std::vector<std::size_t> limits_bytes);
+  enum class Fault { kCutRequests, kCutAnswers, kFlipRequests };
+  CuttingRelay(std::uint16_t server_port, std::vector<std::size_t> limits_bytes,
+               Fault fault = Fault::kCutRequests);
   ~CuttingRelay();
 
   std::uint16_t port() const { return port_; }
@@ -155,6 +157,7 @@ class CuttingRelay {
 
   const std::uint16_t server_port_;
   const std::vector<std::size_t> limits_bytes_;
+  const Fault fault_;
   std::uint16_t port_ = 0;
   int listener_;
   std::vector<std::thread> relays_;

@@ -211,7 +211,8 @@ void Uploads::abort(const http::Request& request, const ExchangePtr& exchange) {
 
 void Uploads::status(const http::Request&, const ExchangePtr& exchange) {
   const UploadHost::Status status = host_->status();
-  exchange->respond(http::json_response(internal::status_json(status, upload_id(status.epoch))));
+  exchange->respond(
+      http::json_response(internal::status_json(status, instance_, upload_id(status.epoch))));
 }
 
 }  // namespace

@@ -258,9 +258,10 @@ std::string version_json(const VersionName& version) {
   return json::serialize(version_object(version));
 }
 
-std::string status_json(const UploadHost::Status& status, const std::string& upload_id) {
+std::string status_json(const UploadHost::Status& status, const std::string& instance,
+                        const std::string& upload_id) {
   const auto state = update_state_name(status.state);
-  json::object body{{"state", json::string(state.data(), state.size())}};
+  json::object body{{"state", json::string(state.data(), state.size())}, {"instance", instance}};
   if (status.serving) body["serving"] = version_object(*status.serving);
   if (status.state != UpdateState::kIdle) {
     body["owner"] = status.owner;

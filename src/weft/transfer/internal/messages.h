@@ -26,7 +26,9 @@ std::string upload_json(const std::string& upload_id, const UploadProgress& prog
 std::string sealed_json(const SealedVersion& sealed);
 std::string commit_json(const CommitReport& report);
 std::string version_json(const VersionName& version);
-std::string status_json(const UploadHost::Status& status, const std::string& upload_id);
+// `instance`: of this process, so that clients see a restart.
+std::string status_json(const UploadHost::Status& status, const std::string& instance,
+                        const std::string& upload_id);
 std::string blocks_json(std::uint64_t verified, std::uint64_t repeated, std::uint64_t busy);
 
 }  // namespace weft::internal
