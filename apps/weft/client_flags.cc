@@ -1,0 +1,44 @@
+#include "client_flags.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <CLI/CLI.hpp>
+
+#include "keys.h"
+
+namespace weft {
+namespace {
+
+struct Flags {
+  std::string key, key_file;
+  bool no_progress = false;
+};
+
+}  // namespace
+
+void add_client_flags(CLI::App& command, ClientConfig& client, bool progress, Run& run,
+                      std::function<int()> blocking_run) {
+  const auto flags = std::make_shared<Flags>();
+  CLI::Option* const key =
+      command.add_option("--key", flags->key, "what the server asks for; also WEFT_KEY")
+          ->option_text("KEY");
+  command.add_option("--key-file", flags->key_file, "file that has it")->excludes(key);
+  command.add_flag("--json", client.json, "print one JSON object");
+  if (progress) {
+    command.add_flag("--no-progress", flags->no_progress, "show no progress on the terminal");
+  }
+  command.callback(
+      [flags, &client, name = command.get_name(), &run, blocking_run = std::move(blocking_run)] {
+        client.progress = !flags->no_progress;
+        run = [flags, &client, name, blocking_run] {
+          auto read = blocking_read_key("--key", flags->key, flags->key_file, "WEFT_KEY");
+          if (!read) return report_error(name, read.error(), client);
+          client.key = *std::move(read);
+          return blocking_run();
+        };
+      });
+}
+
+}  // namespace weft
