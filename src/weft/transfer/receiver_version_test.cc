@@ -249,9 +249,9 @@ TEST(Files, ThatCannotTakeOverAreAConflictThatNamesThem) {
   EXPECT_EQ(bench.state(), "idle");
 }
 
-TEST(Files, WithPathsInTheirNamesAreRefused) {
+TEST(Files, ThatDoNotMakeAModelOrArePathsAreRefused) {
   Bench bench(small_model());
-  for (const char* name : {"../x", "a/b", ".", "..", ".x", ""}) {
+  for (const char* name : {"../x", "a/b", ".", "..", ".x", "", "model.safetensors", "run.py"}) {
     EXPECT_EQ(bench.call("POST", "/weft/v1/uploads", with_file(skeleton(bench.first()), name, "x"))
                   .status,
               400)

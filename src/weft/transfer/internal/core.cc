@@ -161,7 +161,7 @@ void Core::cut_readers() {
   {
     const std::lock_guard lock(mutex_);
     if (!machine_.cut_readers_at() || now() < *machine_.cut_readers_at()) return;
-    readers = machine_.serving_set() == 0 ? readers_of_1_ : readers_of_0_;
+    readers.swap(machine_.serving_set() == 0 ? readers_of_1_ : readers_of_0_);
   }
   for (const auto& [id, revoked] : readers) revoked();
 }

@@ -6,9 +6,9 @@
 #include <boost/json.hpp>
 #include <fmt/core.h>
 
+#include "weft/checkpoint/model_files.h"
 #include "weft/format/json.h"
 #include "weft/protocol/block_frame.h"
-#include "weft/protocol/skeleton.h"
 
 namespace weft::internal {
 namespace {
@@ -103,8 +103,11 @@ Result<OfferedFile> parse_file(const json::value& value, const std::string& fiel
   OfferedFile file;
   WEFT_TRY(const auto name, text_member(value.get_object(), "name", field + ".name"));
   file.name = name.value_or("");
-  if (!is_plain_file_name(file.name)) {
-    return bad_field(field + ".name", "a plain file name: no slash, no dot in front");
+  // The list is closed: no name is ever written to a disk that means something else there.
+  if (!is_model_file(file.name)) {
+    return bad_field(
+        field + ".name",
+        "a file that makes a model (config.json, tokenizer.json, ...: docs/protocol.md)");
   }
   const json::value* const size = member(value.get_object(), "size");
   const bool is_size = size != nullptr && size->is_int64() && size->get_int64() >= 0;
