@@ -26,7 +26,7 @@ constexpr std::size_t kTraceLines = 80;  // of a failure, without --trace
 
 thread_local std::uint64_t running_seed = 0;
 
-// A check in the code under test that fails aborts the process: say at which seed.
+// A check that fails in the code under test, or worse, ends the process: say at which seed.
 void on_abort(int) {
   char text[64];
   const auto end = fmt::format_to_n(text, sizeof text, "seed {}: aborted\n", running_seed);
@@ -104,5 +104,6 @@ int main(int argc, char** argv) {
   app.add_flag("--trace", options.trace, "Prints all of the last schedule, or of the failing one");
   CLI11_PARSE(app, argc, argv);
   std::signal(SIGABRT, on_abort);
+  std::signal(SIGSEGV, on_abort);
   return run_all(options);
 }

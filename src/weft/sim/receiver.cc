@@ -58,6 +58,9 @@ void Receiver::check_idle() {
                         fmt::format("the update of `{}` is still {}", machine_->machine().owner(),
                                     update_state_name(state)));
   }
+  if (!engine_->is_confirmed()) {
+    simulation.violated(rule::kVerified, "a patch was never hashed");
+  }
   if (!jobs_.empty() || !committing_.empty() || !waiting_.empty()) {
     simulation.violated(rule::kLeak, "a call still waits for its answer");
   }
@@ -199,7 +202,12 @@ void Receiver::seal(const std::string& owner, const std::string& upload, Reply<s
           [this, staging = *staging, answer] {
             auto resident = ReceiverMachine::compose(*staging, machine_->layout());
             const auto sealed = machine_->end_seal(*staging, std::move(resident), now());
-            if (!sealed) return answer(sealed.error());
+            if (!sealed) {
+              if (sealed.error().message().find("lease ran out") != std::string::npos) {
+                simulation.violated(rule::kLease, sealed.error().message());
+              }
+              return answer(sealed.error());
+            }
             answer(staging->resident->name.id);
           });
   });

@@ -7,6 +7,7 @@
 
 #include "weft/sim/internal/puller.h"
 #include "weft/sim/internal/rules.h"
+#include "weft/sim/internal/store.h"
 #include "weft/sim/internal/trainer.h"
 
 namespace weft::sim {
@@ -39,6 +40,8 @@ class Schedule {
       if (random.chance(50)) crash_now_and_then(receiver_);
     }
     if (random.chance(20)) leap_now_and_then();
+    if (random.chance(50)) use_store();
+    if (crashes_) crash_now_and_then(store_);
   }
 
   Outcome run() {
@@ -46,11 +49,15 @@ class Schedule {
     is_quiet_ = true;
     network_.faults = {};
     if (!receiver_.up()) receiver_.restart();
+    if (!store_.up()) store_.restart();
     for (const auto& trainer : trainers_) {
       if (!trainer->up()) trainer->restart();
     }
     simulation_.run_until(Instant(kFaultyTime + kQuietTime));
-    if (!simulation_.failed()) receiver_.check_idle();
+    if (!simulation_.failed()) {
+      receiver_.check_idle();
+      store_.check_idle();
+    }
     last_push();
     return {simulation_.events(), simulation_.failure(), simulation_.lines()};
   }
@@ -127,6 +134,14 @@ class Schedule {
     });
   }
 
+  void use_store() {
+    simulation_.after(simulation_.random.between(seconds(0), seconds(4)), [this] {
+      if (is_quiet_) return;
+      if (store_.up()) store_.do_something();
+      use_store();
+    });
+  }
+
   void leap_now_and_then() {
     Random& random = simulation_.random;
     simulation_.after(random.between(seconds(10), seconds(150)), [this] {
@@ -172,6 +187,7 @@ class Schedule {
   Network network_;
   Library library_;
   Receiver receiver_;
+  Store store_{simulation_, library_, "store"};
   Cache cache_{simulation_, network_, receiver_, "cache"};
   std::array<Puller, 2> pullers_{
       {{simulation_, network_, library_, {&receiver_}, "puller-0"},

@@ -61,7 +61,7 @@ class Engine {
 
   // The invariant that needs no event: what is served is what it is called.
   void check() const;
-  bool is_taking_over() const { return pending_.has_value(); }
+  bool is_confirmed() const { return content_ != nullptr; }
 
  private:
   // Sequences that run on one set, a token of all of them at a time, reading it in parts.

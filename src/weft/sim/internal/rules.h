@@ -12,6 +12,7 @@ inline constexpr std::string_view kAllOrNothing = "all of a version or nothing";
 inline constexpr std::string_view kTwoSets = "two sets, and no reader sees one change";
 inline constexpr std::string_view kOnce = "the same call again happens once";
 inline constexpr std::string_view kFenced = "a late writer is fenced";
+inline constexpr std::string_view kLease = "a call in progress holds the lease";
 inline constexpr std::string_view kRollback = "a rollback is to what it names";
 inline constexpr std::string_view kVerified = "bytes are verified before use";
 inline constexpr std::string_view kAnswer = "an answer says what is so";
