@@ -1,0 +1,53 @@
+#include "weft/app/server_process.h"
+
+#include <cstdio>
+
+#include <fmt/core.h>
+
+#include "weft/base/log.h"
+
+namespace weft {
+namespace {
+
+bool is_loopback(std::string_view host) {
+  return host.starts_with("127.") || host == "::1" || host == "localhost";
+}
+
+}  // namespace
+
+StopSignals::StopSignals() {
+  sigemptyset(&signals_);
+  sigaddset(&signals_, SIGINT);
+  sigaddset(&signals_, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+}
+
+int StopSignals::blocking_wait() {
+  int signal = 0;
+  sigwait(&signals_, &signal);
+  pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr);
+  return signal;
+}
+
+Result<void> check_exposure(std::string_view host, const http::ServerKeys& keys, bool insecure) {
+  if (is_loopback(host) || !keys.admin_key.empty()) return {};
+  if (!insecure) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("--host {} lets others in, and whoever gets in can replace the "
+                             "weights: set --admin-key, or say --insecure",
+                             host));
+  }
+  log_warning(
+      "{} is not loopback and there is no admin key: WHOEVER REACHES THIS PORT CAN REPLACE THE "
+      "WEIGHTS",
+      host);
+  return {};
+}
+
+void print_listening(std::string_view host, std::uint16_t port) {
+  const bool ipv6 = host.find(':') != std::string_view::npos;
+  fmt::print(stderr, "listening on http://{}{}{}:{}\n", ipv6 ? "[" : "", host, ipv6 ? "]" : "",
+             port);
+}
+
+}  // namespace weft

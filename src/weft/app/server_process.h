@@ -1,0 +1,33 @@
+#pragma once
+// What every `weft` command that listens does alike.
+
+#include <csignal>
+#include <cstdint>
+#include <string_view>
+
+#include "weft/base/result.h"
+#include "weft/http/server.h"
+
+namespace weft {
+
+// SIGINT and SIGTERM wait for blocking_wait(); threads started from here on leave them alone.
+class StopSignals {
+ public:
+  StopSignals();
+  // Afterwards a second signal ends the process at once. Returns the signal.
+  int blocking_wait();
+
+ private:
+  sigset_t signals_{};
+};
+
+inline constexpr int kExitBySignal = 128;  // Source: POSIX shells' convention
+
+// Whoever listens beyond this machine has an admin key, or says that it is meant. Errors:
+// kInvalidArgument.
+Result<void> check_exposure(std::string_view host, const http::ServerKeys& keys, bool insecure);
+
+// "listening on http://HOST:PORT" on standard error, past the log: programs wait for this line.
+void print_listening(std::string_view host, std::uint16_t port);
+
+}  // namespace weft

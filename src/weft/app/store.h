@@ -1,0 +1,35 @@
+#pragma once
+// `weft store`: a folder of versions behind an HTTP server; its check and its garbage collection.
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "weft/http/server.h"
+#include "weft/store/store.h"
+
+namespace weft {
+
+struct StoreServeOptions {
+  std::filesystem::path folder;
+  std::string host = "127.0.0.1";
+  std::uint16_t port = 8100;  // 0: any free one
+  unsigned io_threads = 2;
+  http::ServerKeys keys;
+  bool insecure = false;  // beyond loopback without an admin key
+  StoreOptions store;
+};
+
+// Each returns the process's exit status; an error is one line on standard error.
+
+// Serves until SIGINT or SIGTERM. "listening on http://HOST:PORT" on standard error says that it is
+// ready. Must be called before other threads are started (they would take the signals). Blocks.
+int blocking_serve_store(const StoreServeOptions& options);
+
+// 1 when a fault was found, repaired or not. Blocks.
+int blocking_run_fsck(const std::filesystem::path& folder, bool repair, bool as_json);
+
+// Retention and garbage collection, once. Blocks.
+int blocking_run_gc(const std::filesystem::path& folder, const StoreOptions& options, bool as_json);
+
+}  // namespace weft
