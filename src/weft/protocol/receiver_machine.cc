@@ -57,10 +57,6 @@ ReceiverMachine::ReceiverMachine(std::shared_ptr<const WeightLayout> layout, Rec
   residents_[serving_] = std::move(serving);
 }
 
-Result<void> ReceiverMachine::start(std::string_view owner, Instant now) {
-  return machine_.start(owner, now);
-}
-
 Result<void> ReceiverMachine::check_base(const UploadOffer& offer) const {
   if (!offer.base) {
     if (!offer.partial) return {};
@@ -211,33 +207,6 @@ Result<void> ReceiverMachine::plan_body(Epoch epoch, std::span<const TensorSpec>
                                        serving(), false, spare());
   staging_->epoch = epoch;
   return {};
-}
-
-Result<UpdateMachine::UpdateStep> ReceiverMachine::update(std::string_view owner, Instant now) {
-  return machine_.update(owner, now);
-}
-
-void ReceiverMachine::refuse(std::string_view owner, std::string_view reason, Instant now) {
-  machine_.refuse(owner, reason, now);
-}
-
-Result<void> ReceiverMachine::abort(std::string_view owner, Epoch epoch, Instant now) {
-  return machine_.abort(owner, epoch, now);
-}
-Result<void> ReceiverMachine::check(std::string_view owner, Epoch epoch, Instant now) {
-  return machine_.check(owner, epoch, now);
-}
-Result<void> ReceiverMachine::touch(Epoch epoch, Instant now) {
-  return machine_.touch(epoch, now);
-}
-Result<void> ReceiverMachine::hold(Epoch epoch, Instant now) {
-  return machine_.hold(epoch, now);
-}
-void ReceiverMachine::release(Epoch epoch, Instant now) {
-  machine_.release(epoch, now);
-}
-void ReceiverMachine::fail(Epoch epoch, std::string_view reason) {
-  machine_.fail(epoch, reason);
 }
 
 // A body or a path is staging before its header, and so its tensors, are known.

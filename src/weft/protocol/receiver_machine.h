@@ -95,7 +95,7 @@ class ReceiverMachine {
 
   // Each call that fails changes nothing. Order errors are kConflict, memory that has to wait is
   // kOverloaded; UpdateMachine has more.
-  Result<void> start(std::string_view owner, Instant now);
+  Result<void> start(std::string_view owner, Instant now) { return machine_.start(owner, now); }
   // Errors: kInvalidArgument (plan_offer); kNotFound for a base that does not serve; kConflict for
   // a base that is converted, and where OnThird says so; kTooLarge, with the numbers, for what
   // patch mode cannot hold.
@@ -106,15 +106,23 @@ class ReceiverMachine {
   Error waiting_reason() const;
   // The entries of a body or path: tensors, in this order.
   Result<void> plan_body(Epoch epoch, std::span<const TensorSpec> tensors, Instant now);
-  Result<UpdateMachine::UpdateStep> update(std::string_view owner, Instant now);
+  Result<UpdateMachine::UpdateStep> update(std::string_view owner, Instant now) {
+    return machine_.update(owner, now);
+  }
   // An update whose source may not be read.
-  void refuse(std::string_view owner, std::string_view reason, Instant now);
-  Result<void> abort(std::string_view owner, Epoch epoch, Instant now);
-  Result<void> check(std::string_view owner, Epoch epoch, Instant now);
-  Result<void> touch(Epoch epoch, Instant now);
-  Result<void> hold(Epoch epoch, Instant now);
-  void release(Epoch epoch, Instant now);
-  void fail(Epoch epoch, std::string_view reason);
+  void refuse(std::string_view owner, std::string_view reason, Instant now) {
+    machine_.refuse(owner, reason, now);
+  }
+  Result<void> abort(std::string_view owner, Epoch epoch, Instant now) {
+    return machine_.abort(owner, epoch, now);
+  }
+  Result<void> check(std::string_view owner, Epoch epoch, Instant now) {
+    return machine_.check(owner, epoch, now);
+  }
+  Result<void> touch(Epoch epoch, Instant now) { return machine_.touch(epoch, now); }
+  Result<void> hold(Epoch epoch, Instant now) { return machine_.hold(epoch, now); }
+  void release(Epoch epoch, Instant now) { machine_.release(epoch, now); }
+  void fail(Epoch epoch, std::string_view reason) { machine_.fail(epoch, reason); }
   void shutdown() { machine_.shutdown(); }
 
   // The staging of `epoch`, or the one just committed. Errors: kConflict.
