@@ -11,9 +11,9 @@ packages=(
   libtomlplusplus-dev libgtest-dev libgmock-dev libbenchmark-dev
   rustc-web cargo-web
   clang-14 libclang-rt-14-dev clang-tidy-14 clang-format-14 clang-tools-14
-  python3 python3-venv
+  python3 python3-venv nginx-light
 )
-[ "${1:-}" != bench ] || packages+=(iperf3 nginx-light b3sum)
+[ "${1:-}" != bench ] || packages+=(iperf3 b3sum)
 # What libtorch_cpu.so of the PyPI wheel needs, and nothing more: importing torch in Python takes 2 GB more.
 wheels=(torch==2.13.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
 

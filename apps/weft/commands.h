@@ -15,6 +15,11 @@ using Run = std::function<int()>;
 
 void add_serve_command(CLI::App& app, Run& run);
 void add_push_command(CLI::App& app, Run& run);
+void add_store_command(CLI::App& app, Run& run);
+void add_pull_command(CLI::App& app, Run& run);
+void add_versions_command(CLI::App& app, Run& run);
+void add_rollback_command(CLI::App& app, Run& run);
+void add_inspect_command(CLI::App& app, Run& run);
 #ifdef WEFT_WITH_TRAINER
 void add_train_command(CLI::App& app, Run& run);
 #endif

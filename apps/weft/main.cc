@@ -21,6 +21,11 @@ int main(int argc, char** argv) {
   weft::Run run;
   weft::add_serve_command(app, run);
   weft::add_push_command(app, run);
+  weft::add_store_command(app, run);
+  weft::add_pull_command(app, run);
+  weft::add_versions_command(app, run);
+  weft::add_rollback_command(app, run);
+  weft::add_inspect_command(app, run);
 #ifdef WEFT_WITH_TRAINER
   weft::add_train_command(app, run);
 #endif

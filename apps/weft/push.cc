@@ -1,36 +1,83 @@
 #include "weft/app/push.h"
 
+#include <map>
 #include <memory>
+#include <string>
 
 #include <CLI/CLI.hpp>
 
+#include "client_flags.h"
 #include "commands.h"
 
 namespace weft {
+namespace {
 
-void add_push_command(CLI::App& app, Run& run) {
-  auto config = std::make_shared<PushConfig>();
-  auto no_progress = std::make_shared<bool>(false);
-  CLI::App* const command = app.add_subcommand("push", "Hand new weights to running servers");
-  command
-      ->add_option("path", config->path,
-                   "A .safetensors file, or a folder as save_pretrained writes it")
-      ->required();
-  command->add_option("--to", config->to, "A server, http://host:port; may be given again")
-      ->required();
-  command->add_option("--label", config->label, "What the version is called");
-  command->add_option(
-      "--session", config->session,
-      "Who pushes: the same goes on where a cut push stopped; default: this user, host and path");
-  command->add_option("--connections", config->connections, "To each server")
+const std::map<std::string, Announce> kAnnounce = {
+    {"auto", Announce::kAutomatic}, {"always", Announce::kAlways}, {"never", Announce::kNever}};
+
+void add_how(CLI::App& command, PushConfig& config) {
+  PushOptions& options = config.options;
+  command.add_option("--connections", options.connections, "to each server")
       ->check(CLI::Range(1u, 64u))
       ->capture_default_str();
-  command->add_flag("--json", config->json, "Print one JSON object");
-  command->add_flag("--no-progress", *no_progress, "Show no progress on the terminal");
-  command->callback([config, no_progress, &run] {
-    config->progress = !*no_progress;
-    run = [config] { return blocking_run_push(*config); };
-  });
+  command.add_option("--session", options.session,
+                     "who pushes: the same goes on where a cut push stopped; default: this user, "
+                     "host and path");
+  command
+      .add_option_function<std::string>(
+          "--announce",
+          [&options](const std::string& word) { options.announce = kAnnounce.at(word); },
+          "whether the digests go ahead, so that blocks that are there are not sent")
+      ->check(CLI::IsMember({"auto", "always", "never"}))
+      ->default_str("auto");
+  command
+      .add_option_function<std::string>(
+          "--encoding", [&options](const std::string& word) { options.zstd = word == "zstd"; },
+          "of the blocks on the way")
+      ->check(CLI::IsMember({"identity", "zstd"}))
+      ->default_str("identity");
+  CLI::Option* const base =
+      command.add_option("--base", options.base, "id of a version that the server has")
+          ->option_text("ID");
+  command
+      .add_option("--base-path", config.base_path,
+                  "its files here: what differs little from them goes as the difference")
+      ->needs(base);
+  command
+      .add_flag("--partial", options.partial, "tensors that are not in PATH are those of the base")
+      ->needs(base);
+}
+
+void add_commit(CLI::App& command, PushConfig& config) {
+  PushOptions& options = config.options;
+  command.add_option("--label", options.label, "what the version is called");
+  command.add_option("--head", options.head, "head of a store that moves to the version");
+  command.add_option("--if-match", options.if_match, "only if the head has this id now")
+      ->option_text("ID");
+  command.add_option("--parent", options.parent, "id of the version that it was made from")
+      ->option_text("ID");
+  command.add_option("--origin", options.origin, "who made it, for people");
+  command
+      .add_option("--on-update", options.on_update,
+                  "what running sequences do; default: as the server was started")
+      ->check(CLI::IsMember({"continue", "recompute", "finish", "abort"}));
+}
+
+}  // namespace
+
+void add_push_command(CLI::App& app, Run& run) {
+  const auto config = std::make_shared<PushConfig>();
+  CLI::App* const command = app.add_subcommand("push", "hand new weights to servers and stores");
+  command
+      ->add_option("PATH", config->path,
+                   "a .safetensors file, or a folder as save_pretrained writes it")
+      ->required();
+  command->add_option("--to", config->to, "a server, http://host:port; may be given again")
+      ->required();
+  add_commit(*command, *config);
+  add_how(*command, *config);
+  add_client_flags(*command, config->client, true, run,
+                   [config] { return blocking_run_push(*config); });
 }
 
 }  // namespace weft

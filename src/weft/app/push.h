@@ -4,16 +4,18 @@
 #include <string>
 #include <vector>
 
+#include "weft/app/client_command.h"
+#include "weft/transfer/publisher.h"
+
 namespace weft {
 
 struct PushConfig {
+  ClientConfig client;
   std::string path;             // a .safetensors file, or a Hugging Face folder
   std::vector<std::string> to;  // servers, "http://host:port"
-  std::string label;            // "" leaves each server's label as it is
-  std::string session;          // "": one that the same user, host and path always have
-  unsigned connections = 2;     // to each server
-  bool json = false;     // one JSON object on standard output instead of a line for each server
-  bool progress = true;  // on standard error, if it is a terminal
+  // As given on the command line. `session` "": one that the same user, host and path always have.
+  PushOptions options;
+  std::string base_path;  // a folder or file that has the tensors of options.base
 };
 
 // Reads, pushes to all servers side by side, prints a result for each. Blocks. Returns the exit

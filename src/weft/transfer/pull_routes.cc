@@ -1,6 +1,5 @@
 #include "weft/transfer/pull_routes.h"
 
-#include <algorithm>
 #include <charconv>
 #include <memory>
 #include <optional>
@@ -22,7 +21,6 @@ using ExchangePtr = std::shared_ptr<http::Exchange>;
 
 constexpr std::uint64_t kBodyLimitBytes = 65'536;
 constexpr std::int64_t kMaxWaitSeconds = 300;
-constexpr std::size_t kMaxHeadNameBytes = 128;
 
 // What the handlers share.
 struct Pulls {
@@ -91,22 +89,6 @@ Result<void> get_head(Pulls& pulls, const http::Request& request, const Exchange
   return {};
 }
 
-Result<void> check_head_name(std::string_view name) {
-  const auto allowed = [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
-           c == '_' || c == '.';
-  };
-  if (name.size() <= kMaxHeadNameBytes && !name.starts_with('.') &&
-      std::all_of(name.begin(), name.end(), allowed)) {
-    return {};
-  }
-  return Error(ErrorCode::kInvalidArgument,
-               fmt::format("`{}` is no name for a head: expected at most {} letters, digits, `-`, "
-                           "`_` and `.`, not a `.` first",
-                           name, kMaxHeadNameBytes),
-               "name");
-}
-
 // The id that the head must have now, by the request's conditions. kPreconditionFailed where it is
 // clear already that it has another.
 Result<std::optional<std::string>> expected_id(const http::Headers& headers,
@@ -124,7 +106,6 @@ Result<std::optional<std::string>> expected_id(const http::Headers& headers,
 
 Result<void> put_head(Pulls& pulls, const http::Request& request, const ExchangePtr& exchange) {
   const std::string name(request.param("name"));
-  WEFT_TRY_VOID(check_head_name(name));
   WEFT_TRY(const std::string owner, internal::owner_of(request));
   WEFT_TRY(const std::string id, internal::parse_target(request.body));
   const auto current_id = [&source = pulls.source, name] {
