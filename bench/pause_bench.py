@@ -3,8 +3,8 @@
 
 usage: pause_bench.py [--sizes 0.6b,60m] [--windows N] [--quick]
 
-8 streams over real sockets; each asks again when its sequence ends, so new requests arrive all the time. A window is a stretch of decoding in which
-nothing is staged; every other one has a commit of what was staged before it (1 % of the blocks are new).
+8 streams over real sockets; each asks again when its sequence ends, so new requests arrive all the time. A window is a stretch of decoding with nothing
+else going on. Before each a version is staged (1 % of the blocks are new); every other window has its commit in the middle, the others after their end.
   gap_p50_minus_step_ms   median over windows of the longest gap between two tokens of a sequence, with a commit less without
   commit_gap_minus_step_ms   the same for the longest gap that spans the commit (or, without, the middle of the window): no other gap can hide it
   commit_stall_p99_us     inside the engine, from the end of the last step on the old set to the start of the first on the new
@@ -64,7 +64,7 @@ class Scene:
         return self.gaps(begin, time.monotonic())["median_ms"] / 1e3
 
     def stage(self, every):
-        """Stages another version; returns its id and what commits it."""
+        """Stages another version; returns what commits it."""
         self.trainer.ask("change", every)
         self.trainer.ask("push", self.server.url, CONNECTIONS, "staged")
         upload = self.server.call("GET", "/weft/v1/status")["upload"]
@@ -75,11 +75,11 @@ class Scene:
             return (before + time.monotonic()) / 2, done
         return commit
 
-    def window(self, seconds, commit=None, **body):
+    def window(self, seconds, commit=None):
         """Returns the gaps of a window and, where something was committed in its middle, the engine's stall."""
         begin = time.monotonic()
         time.sleep(seconds / 2)
-        at, done = commit(**body) if commit else (time.monotonic(), None)
+        at, done = commit() if commit else (time.monotonic(), None)
         time.sleep(max(0.0, begin + seconds - time.monotonic()))
         end = time.monotonic()
         if commit:
@@ -94,18 +94,20 @@ class Scene:
 
 def measure_commits(scene, windows):
     """Windows with and without a commit take turns."""
-    seconds = max(0.25, 6 * scene.step_s)
+    seconds = max(0.25, 5 * scene.step_s)
     longest, spanning = {True: [], False: []}, {True: [], False: []}
     stalls, medians = [], []
     for i in range(windows):
-        commit = scene.stage(100) if i % 2 == 0 else None
+        commit, inside = scene.stage(100), i % 2 == 0
         scene.wait_for_tokens(2 * STREAMS)
-        seen, stall_us = scene.window(seconds, commit)
-        longest[commit is not None].append(seen["longest_ms"])
-        spanning[commit is not None].append(seen["spanning_ms"])
+        seen, stall_us = scene.window(seconds, commit if inside else None)
+        longest[inside].append(seen["longest_ms"])
+        spanning[inside].append(seen["spanning_ms"])
         medians.append(seen["median_ms"])
-        if commit:
+        if inside:
             stalls.append(stall_us)
+        else:
+            commit()
         if i % 20 == 0:
             print(f"  window {i:4} of {windows}: longest gap {seen['longest_ms']:.1f} ms, median {seen['median_ms']:.1f}", flush=True)
     return {
