@@ -4,6 +4,7 @@ import json
 import pathlib
 import subprocess
 import tempfile
+import time
 import unittest
 import urllib.parse
 
@@ -73,9 +74,13 @@ class StoreProcess(unittest.TestCase):
 
     def test_after_kill_9_a_push_goes_on_where_it_stopped(self):
         with Store(self.folder) as store:
-            relay = Relay(store.port, 900_000)
+            relay = Relay(store.port, 1_600_000)
             with Program("push", FIXTURES / "P2", "--to", relay.url, "--connections", "1") as pusher:
                 self.assertTrue(relay.silent.wait(TIMEOUT_S))
+                deadline = time.monotonic() + TIMEOUT_S
+                while store.metric("weft_store_blocks_in_total") == 0:
+                    self.assertLess(time.monotonic(), deadline, "no block was verified")
+                    time.sleep(0.01)
                 store.process.kill()
                 store.wait()
                 relay.close()
