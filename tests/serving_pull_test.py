@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """`weft serve` as one that pulls: from a source named in an update, and following a head. A server is a source too."""
 import re
+import socket
+import threading
 import time
 import unittest
 
@@ -48,6 +50,22 @@ class Sources(unittest.TestCase):
                     self.assertEqual(answer.status // 100, status // 100, answer)
                     self.assertEqual(server.post("/finish_weight_update").status, 409)
             self.assertEqual((server.weight_info(), text_of(server)), (before, "BCDE"))
+
+
+    def test_a_source_that_says_nothing_does_not_keep_the_server_from_stopping(self):
+        with socket.socket() as silent:
+            silent.bind(("127.0.0.1", 0))
+            silent.listen()
+            url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+            with Server("P_llama", "--allow-source", url) as server:
+                answers = []
+                asking = threading.Thread(target=lambda: answers.append(self.update_from(server, "v", url)))
+                asking.start()
+                connection, _ = silent.accept()  # it has asked
+                self.assertEqual(server.stop(), 143)
+                asking.join(TIMEOUT_S)
+                connection.close()
+                self.assertGreaterEqual(answers[0].status, 400)
 
 
 class Follow(unittest.TestCase):

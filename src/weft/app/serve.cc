@@ -10,6 +10,7 @@
 #include <fmt/core.h>
 
 #include "weft/app/follow.h"
+#include "weft/app/source_pulls.h"
 #include "weft/base/job_thread.h"
 #include "weft/base/log.h"
 #include "weft/http/server.h"
@@ -18,7 +19,6 @@
 #include "weft/serving/generation_service.h"
 #include "weft/serving/routes.h"
 #include "weft/serving/served_model.h"
-#include "weft/transfer/host_target.h"
 #include "weft/transfer/pull_targets.h"
 #include "weft/transfer/puller.h"
 #include "weft/transfer/receiver.h"
@@ -105,12 +105,6 @@ void announce(const ServeOptions& options, const ServedModel& model, const Versi
              port);
 }
 
-std::unique_ptr<http::Client> client_of(const http::Url& source, const std::string& key) {
-  http::ClientOptions options;
-  options.key = key;
-  return http::Client::make(source, options);
-}
-
 // What is served at first.
 struct Start {
   Checkpoint checkpoint;
@@ -124,7 +118,7 @@ Result<Start> blocking_pull_start(const ServeOptions& options) {
     return Error(ErrorCode::kUnsupported,
                  "--dtype needs a MODEL_DIR: what is pulled stays as it is");
   }
-  const auto source = client_of(options.follow->source, options.source_key);
+  const auto source = make_source_client(options.follow->source, options.source_key);
   WEFT_TRY(const auto head, blocking_head(*source, options.follow->head));
   MemoryTarget pulled;
   WEFT_TRY_VOID(blocking_pull(*source, head.id, pulled));
@@ -158,27 +152,6 @@ Result<Start> blocking_start(const ServeOptions& options) {
   return start;
 }
 
-Result<PulledUpload> blocking_stage_from(Receiver& receiver, const std::string& owner,
-                                         const VersionAt& version, const std::string& key) {
-  WEFT_TRY(const http::Url url, http::Url::parse(version.source));
-  const auto source = client_of(url, key);
-  WEFT_TRY(const std::string id, blocking_resolve_version(*source, version.version));
-  return blocking_pull_into(*receiver.upload_host(), owner, *source, id);
-}
-
-// Stages versions from other servers, one after the other, on a thread of its own.
-auto puller_into(Receiver& receiver, JobThread& pulls, const std::string& key) {
-  return [&receiver, &pulls, key](const std::string& owner, const VersionAt& version,
-                                  Receiver::Done done) {
-    pulls.post([&receiver, key, owner, version, done = std::move(done)] {
-      const auto staged = blocking_stage_from(receiver, owner, version, key);
-      if (staged) return receiver.update(owner, std::nullopt, done);
-      receiver.refuse_update(owner, staged.error());
-      done(staged.error());
-    });
-  };
-}
-
 Result<void> check_exposure(const ServeOptions& options) {
   if (is_loopback(options.host) || !options.keys.admin_key.empty() || options.insecure) return {};
   return Error(ErrorCode::kInvalidArgument,
@@ -209,7 +182,7 @@ Result<int> serve(const ServeOptions& options) {
   WEFT_TRY(auto receiver,
            Receiver::blocking_create(std::move(checkpoint.weights), target, receiver_options));
   GenerationService generations(*engine, render);
-  JobThread pulls("weft-pulls", JobThread::Rest::kDrop);
+  SourcePulls pulls(*receiver, options.source_key);
   std::optional<Following> following;
   std::atomic<http::Server*> listening = nullptr;  // requests may come before `server` is set
   const auto state = [&listening, &receiver, &following] {
@@ -221,10 +194,13 @@ Result<int> serve(const ServeOptions& options) {
     server_state.updates = receiver->metrics();
     return server_state;
   };
-  auto routes =
-      serving_routes({*engine, model, *receiver, target, render, generations, options.allow_path,
-                      options.allow_sources, fmt::format("{:08x}", std::random_device{}()),
-                      puller_into(*receiver, pulls, options.source_key), state});
+  auto routes = serving_routes(
+      {*engine, model, *receiver, target, render, generations, options.allow_path,
+       options.allow_sources, fmt::format("{:08x}", std::random_device{}()),
+       [&pulls](const std::string& owner, const VersionAt& version, Receiver::Done done) {
+         pulls.pull(owner, version, std::move(done));
+       },
+       state});
   for (http::Route& route : receiver->routes()) routes.push_back(std::move(route));
   http::ServerOptions server_options;
   server_options.host = options.host;
@@ -232,8 +208,8 @@ Result<int> serve(const ServeOptions& options) {
   server_options.keys = options.keys;
   WEFT_TRY(server, http::Server::create(server_options, std::move(routes)));
   if (options.follow) {
-    following.emplace(client_of(options.follow->source, options.source_key), options.follow->head,
-                      start.followed, *receiver);
+    following.emplace(make_source_client(options.follow->source, options.source_key),
+                      options.follow->head, start.followed, *receiver);
   }
   listening.store(server.get());
   announce(options, *model.get(), target.current(), server->port());

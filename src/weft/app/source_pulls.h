@@ -1,0 +1,48 @@
+#pragma once
+// Updates that name a version and the server that has it: pulled one after the other, on a thread
+// of their own, `weft-pulls`.
+
+#include <memory>
+#include <string>
+
+#include "weft/base/guarded.h"
+#include "weft/base/job_thread.h"
+#include "weft/base/result.h"
+#include "weft/http/client.h"
+#include "weft/serving/control_request.h"
+#include "weft/transfer/receiver.h"
+
+namespace weft {
+
+// A client that sends `key`, where there is one.
+std::unique_ptr<http::Client> make_source_client(const http::Url& source, const std::string& key);
+
+// Thread-safe.
+class SourcePulls {
+ public:
+  // `key` is sent to the sources. `receiver` must outlive this.
+  SourcePulls(Receiver& receiver, std::string key)
+      : receiver_(receiver), key_(std::move(key)), thread_("weft-pulls", JobThread::Rest::kRun) {}
+  ~SourcePulls() { blocking_stop(); }
+
+  // Stages the version for the update of this owner. A pull that fails closes the update. `done` is
+  // called once, on the thread.
+  void pull(const std::string& owner, const VersionAt& version, Receiver::Done done);
+  // Ends the pull under way and all that wait, with kCancelled. Blocks.
+  void blocking_stop();
+
+ private:
+  struct State {
+    std::shared_ptr<http::Client> source;  // of the pull under way
+    bool stopped = false;
+  };
+
+  Result<void> blocking_stage(const std::string& owner, const VersionAt& version);
+
+  Receiver& receiver_;
+  const std::string key_;
+  Guarded<State> state_;
+  JobThread thread_;  // last: its jobs use the others
+};
+
+}  // namespace weft
