@@ -1,6 +1,7 @@
 #include "client_flags.h"
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -12,7 +13,8 @@ namespace weft {
 namespace {
 
 struct Flags {
-  std::string key, key_file;
+  std::optional<std::string> key;
+  std::string key_file;
   bool no_progress = false;
 };
 

@@ -27,7 +27,7 @@ void add_key_flags(CLI::App& command, KeyFlags& flags);
 Result<http::ServerKeys> blocking_read_keys(const KeyFlags& flags);
 
 // The same for one key: the flag, else the file, else the environment's `variable`.
-Result<std::string> blocking_read_key(std::string_view name, const std::string& flag,
+Result<std::string> blocking_read_key(std::string_view name, const std::optional<std::string>& flag,
                                       const std::string& file, const char* variable);
 
 // Likewise of the servers that this one pulls from; WEFT_SOURCE_KEY.
