@@ -24,7 +24,7 @@ class HeadFollower {
  public:
   struct Options {
     std::string head = "main";
-    std::string known_id{};         // where the head was last seen: not said again
+    std::string known_id{};  // where the head was last seen: not said again
     // Of one poll, 300 at most. Shorter than the client's idle_timeout.
     std::chrono::seconds wait{30};
   };
