@@ -28,6 +28,8 @@ class File {
 
   std::uint64_t size_bytes() const { return size_bytes_; }
   const std::filesystem::path& path() const { return path_; }
+  // For sendfile(2) and its like. Lives as long as this.
+  int descriptor() const { return fd_; }
 
   // Fills all of `out` from `offset`. Blocks.
   // Errors: kCorrupt if the file ends before (it may have shrunk since it was opened).

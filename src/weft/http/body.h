@@ -11,7 +11,8 @@
 
 namespace weft::http {
 
-// A piece of a body to be sent: bytes in memory, or a range of a file.
+// A piece of a body to be sent: bytes in memory, or a range of a file, which stay as they are until
+// they are sent.
 struct BodyPart {
   std::span<const std::byte> bytes{};  // used when `file` is null
   std::shared_ptr<const File> file{};

@@ -120,6 +120,24 @@ TEST_F(BodyTest, CutsAnAnswerWhoseFileBecameShorter) {
   EXPECT_EQ(get("/hello").value().status, 200);
 }
 
+TEST_F(BodyTest, OutlivesAReaderOfAFileThatGoesAway) {
+  const auto file = file_of(pattern_of(3'000'000));
+  std::promise<void> gone;
+  add("GET", "/large", [&](const Request&, std::shared_ptr<Exchange> x) {
+    x->on_close([&] { gone.set_value(); });
+    x->respond_from(Response(), std::vector<BodyPart>(20, part_of(file, 0, 3'000'000)), nullptr);
+  });
+  start();
+  {
+    RawClient client(server_->port(), 4096);
+    client.say("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
+    client.hear("\r\n\r\n");
+  }
+
+  gone.get_future().get();
+  EXPECT_EQ(get("/hello").value().status, 200);
+}
+
 TEST_F(BodyTest, ReceivesIntoASinkWithALengthOrInChunks) {
   const std::string text = pattern_of(2'000'000);
   add("GET", "/chunks", [&](const Request&, std::shared_ptr<Exchange> x) {

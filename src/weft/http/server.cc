@@ -1,6 +1,7 @@
 #include "weft/http/server.h"
 
 #include <algorithm>
+#include <csignal>
 #include <exception>
 
 #include <boost/asio/co_spawn.hpp>
@@ -25,6 +26,14 @@ struct OnExit {  // of a coroutine: nothing is thrown on purpose, so say what wa
   }
 };
 
+// sendfile(2) on a connection that broke raises SIGPIPE in its thread, and has no flag against it.
+void block_broken_pipes() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGPIPE);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+}
+
 }  // namespace
 
 void Loop::start(unsigned index) {
@@ -32,6 +41,7 @@ void Loop::start(unsigned index) {
   net::co_spawn(io, std::move(task), OnExit());
   thread = std::thread([this, index] {
     set_thread_name(fmt::format("weft-io-{}", index).c_str());
+    block_broken_pipes();
     io.run();
   });
 }

@@ -364,21 +364,16 @@ net::awaitable<error_code> Session::send_parts(const std::string& head_text,
   Outgoing outgoing;
   outgoing.add(head_text);
   outgoing.add(answer->head.body);
-  std::vector<std::byte> piece;  // of a file
   for (const BodyPart& part : answer->parts) {
     if (!part.file) outgoing.add(part.bytes);
-    for (std::uint64_t done = 0; part.file && done < part.size_bytes; done += piece.size()) {
-      // What is still to be sent may lie in `piece`.
-      error_code failed = co_await write_all(stream_, outgoing, nullptr);
-      piece.resize(std::min<std::uint64_t>(part.size_bytes - done, kMaxTransferBytes));
-      const auto read = part.file->blocking_read_at(part.offset_bytes + done, piece);
-      if (!read) {
-        log_error("http: an answer is cut short: {}", read.error().message());
-        failed = net::error::eof;
-      }
-      if (failed || answer->over) co_return failed;
-      outgoing.add(piece);
+    if (!part.file || part.size_bytes == 0) continue;
+    error_code failed = co_await write_all(stream_, outgoing, nullptr);
+    if (failed) co_return failed;
+    failed = co_await send_file(stream_, *part.file, part.offset_bytes, part.size_bytes);
+    if (failed == net::error::eof) {
+      log_error("http: an answer is cut short: {} ended early", part.file->path().string());
     }
+    if (failed) co_return failed;
   }
   const error_code failed = co_await write_all(stream_, outgoing, nullptr);
   co_return failed;

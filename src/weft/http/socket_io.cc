@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include <boost/asio/post.hpp>
 #include <fmt/format.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 
 #include "weft/http/socket_io-inl.h"
@@ -230,6 +232,30 @@ net::awaitable<error_code> write_all(Stream& stream, Outgoing& outgoing,
     if (sent) sent(size);
   }
   co_return error_code();
+}
+
+net::awaitable<error_code> send_file(Stream& stream, const File& file, std::uint64_t offset_bytes,
+                                     std::uint64_t size_bytes) {
+  const int socket = stream.socket.native_handle();
+  error_code failed;
+  stream.socket.native_non_blocking(true, failed);
+  auto offset = static_cast<off_t>(offset_bytes);
+  const off_t end = offset + static_cast<off_t>(size_bytes);
+  while (offset < end && !failed) {
+    const auto step = std::min(static_cast<std::size_t>(end - offset), kMaxTransferBytes);
+    const ssize_t sent = ::sendfile(socket, file.descriptor(), &offset, step);
+    if (sent == 0) failed = net::error::eof;
+    if (sent < 0) failed = error_code(errno, net::error::get_system_category());
+    if (sent > 0) {
+      stream.last_active = Clock::now();
+      co_await net::post(stream.socket.get_executor(), net::use_awaitable);  // others have a turn
+    } else if (failed == net::error::would_block) {
+      auto [cancelled] = co_await stream.socket.async_wait(tcp::socket::wait_write, kAwait);
+      failed = cancelled;
+    }
+    if (!stream.socket.is_open()) failed = net::error::operation_aborted;
+  }
+  co_return failed;
 }
 
 Result<std::span<std::byte>> StringSink::buffer() {
