@@ -8,7 +8,7 @@ export CCACHE_BASEDIR := $(CURDIR)
 JOBS ?= $(shell nproc)
 OUT ?= out/demo
 
-.PHONY: help setup build demo test bench bench-transfer bench-pause check format clean
+.PHONY: help setup build demo test bench bench-transfer bench-pause check chaos format clean
 
 help:
 	@echo 'make demo     a trainer improves a model through weft while a server generates (at most 10 minutes)'
@@ -18,6 +18,7 @@ help:
 	@echo 'make bench-transfer  push and pull of 1.19 GB beside iperf3, a bare loop, nginx and curl'
 	@echo 'make bench-pause     what a commit does to sequences that decode'
 	@echo 'make check    format, layers, lints, clang-tidy, and the tests under sanitizers'
+	@echo 'make chaos    faults in networks, processes and disks, 10,000 connections, schemathesis'
 	@echo 'make format   rewrite the sources with clang-format'
 	@echo 'make setup    install what a bare Debian 12 lacks'
 
@@ -56,6 +57,10 @@ bench-pause: setup
 
 check: setup
 	@tools/check.sh
+
+chaos: setup
+	$(call ninja,release,weft weft-sim)
+	@tools/chaos.sh $(ROUNDS)
 
 format: setup
 	@git ls-files '*.h' '*.cc' | xargs clang-format-14 -i
