@@ -135,7 +135,7 @@ class StoreFaults(unittest.TestCase):
                 ballast.write_bytes(bytes(5 << 20))
             refused = push(FIXTURES / "P2", "--to", store.url, "--label", "P2")
             self.assertNotEqual(refused.returncode, 0)
-            self.assertRegex(refused.stderr.lower(), "space|full")
+            self.assertRegex(refused.stderr.lower(), "disk has 0 left|space|full")
             self.assertEqual([each["labels"] for each in store.versions()], [["U1"]])
             folder = self.new_folder()
             self.assertEqual(pull(store.url, "U1", folder).returncode, 0)
