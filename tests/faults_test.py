@@ -3,6 +3,7 @@ processes, many idle connections. After each: nothing lost, nothing mixed, the n
 
 WEFT_CHAOS_ROUNDS says how often the random cases are drawn (`make chaos`: many; CTest: few).
 """
+import json
 import os
 import pathlib
 import random
@@ -10,6 +11,7 @@ import resource
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 import unittest
@@ -200,6 +202,21 @@ class Faults(unittest.TestCase):
                             pusher.wait()  # a commit before the kill is gone: the restarted server serves its folder
                             self.check_whole(again)
                             self.check_next_push(again)
+
+    def test_a_state_directory_outlives_kill_9(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with Server("U1", "--state-dir", folder) as server:
+                done = push(FIXTURES / "U2x", "--to", server.url, "--label", "kept", "--json")
+                pushed = json.loads(done.stdout)["results"][0]["id"]
+                until(lambda: server.get("/metrics").body and any(pathlib.Path(folder).rglob("*.safetensors")), "it is written")
+                until(lambda: not any(pathlib.Path(folder).rglob("*tmp*")), "nothing is half written")
+                server.process.kill()
+                server.wait()
+            with Server("U1", "--state-dir", folder) as again:
+                self.assertEqual(self.check_whole(again), "2")
+                info = again.get("/weft/v1/versions/current").json()
+                self.assertEqual((info["id"], info["label"]), (pushed, "kept"))
+                self.check_next_push(again)
 
     def test_nothing_leaks(self):
         with Server("U1") as server:
