@@ -1,12 +1,24 @@
 """`weft push` as a process: what it prints, how it ends, and that the same command again goes on where a killed one stopped."""
 import contextlib
 import json
+import pathlib
 import socket
 import subprocess
+import tempfile
 import threading
 import unittest
 
 from weft_testing import FIXTURES, TIMEOUT_S, WEFT, Program, Server
+
+
+def tensor_of(model, name):
+    """The tensor of a fixture, alone in a safetensors file."""
+    data = (FIXTURES / model / "model.safetensors").read_bytes()
+    header_bytes = int.from_bytes(data[:8], "little")
+    tensor = json.loads(data[8:8 + header_bytes])[name]
+    begin, end = (8 + header_bytes + offset for offset in tensor["data_offsets"])
+    header = json.dumps({name: tensor | {"data_offsets": [0, end - begin]}}).encode()
+    return len(header).to_bytes(8, "little") + header + data[begin:end]
 
 
 def push(*arguments):
@@ -101,6 +113,51 @@ class Push(unittest.TestCase):
 
             self.assertEqual(again["sent_bytes"], 0)
             self.assertEqual(again["skipped_bytes"], again["total_bytes"])
+
+    def push_one(self, *arguments):
+        """The one result of a push that works."""
+        done = push(*arguments, "--json")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return json.loads(done.stdout)["results"][0]
+
+    def test_one_tensor_with_a_base_leaves_the_others(self):
+        with Server("P_llama") as server, tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "head.safetensors"
+            file.write_bytes(tensor_of("P2", "lm_head.weight"))
+            self.assertNotEqual(push(file, "--to", server.url).returncode, 0, "the others are missing")
+            base = server.weight_info()["id"]
+
+            result = self.push_one(file, "--to", server.url, "--base", base, "--partial")
+
+            self.assertEqual(result["total_bytes"], 313_344)
+            self.assertEqual(server.complete("A", 4)["text"], "CEGI")
+            self.assertEqual(self.push_one(FIXTURES / "P2", "--to", server.url)["id"], result["id"])
+
+    def test_what_differs_little_from_the_base_goes_as_the_difference(self):
+        with Server("P_llama") as server:
+            base = server.weight_info()["id"]
+
+            result = self.push_one(FIXTURES / "P2", "--to", server.url, "--base", base, "--base-path", FIXTURES / "P_llama")
+
+            self.assertGreater(result["payload_bytes"]["sparse"], 0)
+            self.assertLess(result["sent_bytes"], 10_000)
+            self.assertEqual(server.complete("A", 4)["text"], "CEGI")
+
+    def test_zstd_makes_it_shorter(self):
+        with Server("P_llama") as server:
+            result = self.push_one(FIXTURES / "P2", "--to", server.url, "--encoding", "zstd")
+
+            self.assertGreater(result["payload_bytes"]["zstd"], 0)
+            self.assertLess(result["sent_bytes"], 313_344 // 2)
+            self.assertEqual(server.complete("A", 4)["text"], "CEGI")
+
+    def test_without_digests_ahead_every_byte_goes(self):
+        with Server("P_llama") as server:
+            result = self.push_one(FIXTURES / "P2", "--to", server.url, "--announce", "never")
+
+            self.assertEqual(result["payload_bytes"]["identity"], result["total_bytes"])
+            self.assertEqual(result["skipped_bytes"], 0)
+            self.assertEqual(server.complete("A", 4)["text"], "CEGI")
 
     def test_after_kill_9_the_same_command_goes_on_where_it_stopped(self):
         # The blocks that U2x does not share with P are lm_head (313,344 bytes), o_proj (663,552) and v_proj (221,184), sent in this
