@@ -52,7 +52,7 @@ bench-transfer:
 	@/usr/bin/python3 bench/transfer_bench.py $(BENCH_FLAGS)
 
 bench-pause: setup
-	$(call ninja,release,weft pause_worker)
+	$(call ninja,release,weft pause_worker transfer_worker)
 	@/usr/bin/python3 bench/pause_bench.py $(BENCH_FLAGS)
 
 check: setup

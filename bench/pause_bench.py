@@ -3,9 +3,11 @@
 
 usage: pause_bench.py [--sizes 0.6b,60m] [--windows N] [--quick]
 
-8 streams over real sockets; each asks again when its sequence ends, so new requests arrive all the time. A window is a stretch of decoding with nothing
-else going on. Before each a version is staged (1 % of the blocks are new); every other window has its commit in the middle, the others after their end.
-  gap_p50_minus_step_ms   median over windows of the longest gap between two tokens of a sequence, with a commit less without
+8 streams over real sockets; each asks again when its sequence ends, so new requests arrive all the time. A window is a few steps of decoding with nothing
+else going on. Before each a version is staged (1 % of the blocks are new) and a step passes; every other window has its commit in the middle, the others
+after their end, so that all else is alike in both kinds.
+  gap_p50_minus_step_ms   median over windows of the longest gap between two tokens of a sequence, with a commit less without;
+                          gap_interval_ms is where it lies in 95 of 100 samples drawn from the same windows: what the machine's noise alone does to it
   commit_gap_minus_step_ms   the same for the longest gap that spans the commit (or, without, the middle of the window): no other gap can hide it
   commit_stall_p99_us     inside the engine, from the end of the last step on the old set to the start of the first on the new
   gap_p99_ms              of the longest gaps, with and without a commit, and their spread: noise on a shared machine
@@ -15,6 +17,7 @@ The worst of the sizes is the figure.
 import argparse
 import contextlib
 import pathlib
+import random
 import statistics
 import sys
 import time
@@ -28,10 +31,23 @@ STREAMS = 8
 SERVE_FLAGS = ["--max-model-len", "512", "--kv-cache-memory", str(1 << 30), "--max-num-seqs", "16", "--log-level", "warning"]
 SESSION = "bench"
 CONNECTIONS = 2
+WINDOW_STEPS = 4
+LEAST_WINDOW_S = 0.1
 
 
 def p99(values):
     return sorted(values)[min(len(values) - 1, int(0.99 * len(values)))]
+
+
+def median_difference(a, b):
+    return statistics.median(a) - statistics.median(b)
+
+
+def interval(a, b, draws=2000):
+    """Of the difference of medians, 95 %, by drawing again from what was seen."""
+    rng = random.Random(0)
+    seen = sorted(median_difference(rng.choices(a, k=len(a)), rng.choices(b, k=len(b))) for _ in range(draws))
+    return [round(seen[draws // 40], 2), round(seen[-draws // 40], 2)]
 
 
 def wait_until(done, what, seconds=120):
@@ -94,29 +110,29 @@ class Scene:
 
 def measure_commits(scene, windows):
     """Windows with and without a commit take turns."""
-    seconds = max(0.25, 5 * scene.step_s)
-    longest, spanning = {True: [], False: []}, {True: [], False: []}
-    stalls, medians = [], []
+    seconds = max(LEAST_WINDOW_S, WINDOW_STEPS * scene.step_s)
+    seen_in, stalls = {"commit": [], "none": []}, []
     for i in range(windows):
-        commit, inside = scene.stage(100), i % 2 == 0
-        scene.wait_for_tokens(2 * STREAMS)
-        seen, stall_us = scene.window(seconds, commit if inside else None)
-        longest[inside].append(seen["longest_ms"])
-        spanning[inside].append(seen["spanning_ms"])
-        medians.append(seen["median_ms"])
-        if inside:
-            stalls.append(stall_us)
-        else:
-            commit()
+        kind = ("commit", "none")[i % 2]
+        commit = scene.stage(100)
+        scene.wait_for_tokens(STREAMS)
+        seen, stall_us = scene.window(seconds, commit if kind == "commit" else None)
+        seen_in[kind].append(seen)
+        stalls.append(stall_us if kind == "commit" else commit()[1]["stall_us"])
         if i % 20 == 0:
             print(f"  window {i:4} of {windows}: longest gap {seen['longest_ms']:.1f} ms, median {seen['median_ms']:.1f}", flush=True)
+
+    def of(field):
+        return [[seen[field] for seen in seen_in[kind]] for kind in ("commit", "none")]
+    longest = of("longest_ms")
     return {
-        "windows": windows, "step_ms": round(statistics.median(medians), 2), "window_ms": round(1e3 * seconds),
-        "gap_p50_minus_step_ms": round(statistics.median(longest[True]) - statistics.median(longest[False]), 3),
-        "commit_gap_minus_step_ms": round(statistics.median(spanning[True]) - statistics.median(spanning[False]), 3),
+        "windows": windows, "step_ms": round(statistics.median(sum(of("median_ms"), [])), 2), "window_ms": round(1e3 * seconds),
+        "gap_p50_minus_step_ms": round(median_difference(*longest), 3), "gap_interval_ms": interval(*longest),
+        "commit_gap_minus_step_ms": round(median_difference(*of("spanning_ms")), 3), "commit_gap_interval_ms": interval(*of("spanning_ms")),
         "commit_stall_p99_us": p99(stalls), "commit_stall_p50_us": statistics.median(stalls),
-        "gap_p99_ms": {"commit": round(p99(longest[True]), 1), "none": round(p99(longest[False]), 1)},
-        "gap_ms": {name: [round(min(of), 1), round(statistics.median(of), 1), round(max(of), 1)] for name, of in (("commit", longest[True]), ("none", longest[False]))},
+        "gap_p99_ms": {kind: round(p99(gaps), 1) for kind, gaps in zip(seen_in, longest)},
+        "gap_ms": {kind: [round(min(gaps), 1), round(statistics.median(gaps), 1), round(max(gaps), 1)] for kind, gaps in zip(seen_in, longest)},
+        "requests_begun": {kind: sum(begun) for kind, begun in zip(seen_in, of("begun"))},
     }
 
 
@@ -134,7 +150,7 @@ def measure_staging(scene, runs):
         end = time.monotonic()
         rates["none"].append(scene.gaps(begin, end)["tokens"] / (end - begin))
     median = {name: statistics.median(rate) for name, rate in rates.items()}
-    return {"tokens_per_s": {name: round(rate, 1) for name, rate in median.items()}, "slowdown": round(median["none"] / median["staging"], 2),
+    return {"tokens_per_s": {name: round(rate, 1) for name, rate in median.items()}, "slowdown": round(median["none"] / max(median["staging"], 1e-9), 2),
             "push_seconds": round(statistics.median(seconds), 3)}
 
 

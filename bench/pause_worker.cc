@@ -45,6 +45,10 @@ class Gaps {
     const std::lock_guard lock(mutex_);
     gaps_.push_back(gap);
   }
+  void add_begun(double s) {
+    const std::lock_guard lock(mutex_);
+    begun_s_.push_back(s);
+  }
   void add_ended(bool aborted) {
     const std::lock_guard lock(mutex_);
     ++ended_;
@@ -67,6 +71,8 @@ class Gaps {
             {"median_ms", none ? 0 : lengths_ms[lengths_ms.size() / 2]},
             {"longest_ms", none ? 0 : lengths_ms.back()},
             {"spanning_ms", spanning_ms},
+            {"begun",
+             std::ranges::count_if(begun_s_, [&](double s) { return from_s <= s && s <= to_s; })},
             {"ended", ended_},
             {"aborted", aborted_}};
   }
@@ -74,6 +80,7 @@ class Gaps {
  private:
   mutable std::mutex mutex_;
   std::vector<Gap> gaps_;
+  std::vector<double> begun_s_;
   std::uint64_t ended_ = 0, aborted_ = 0;
 };
 
@@ -153,7 +160,7 @@ class Streams {
     auto answer = client_->blocking_send_streaming(request, [&](std::string_view piece) {
       const double s = now_s();
       lines.feed(piece, [&](std::string_view line) {
-        if (last_s > 0) gaps_.add({last_s, s});
+        last_s > 0 ? gaps_.add({last_s, s}) : gaps_.add_begun(s);
         last_s = s;
         aborted = aborted || line.find("\"abort\"") != std::string_view::npos;
       });

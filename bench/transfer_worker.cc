@@ -19,6 +19,7 @@
 #include <iostream>
 #include <memory>
 #include <random>
+#include <set>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -112,10 +113,9 @@ class Client {
     options.session = "bench";
     options.announce = way == "cold" ? Announce::kNever : Announce::kAlways;
     options.commit = way != "staged";
-    VersionDigests digests;
     if (way != "cold") {
-      WEFT_TRY(digests, blocking_hash_source(source, std::thread::hardware_concurrency()));
-      options.digests = &digests;
+      WEFT_TRY_VOID(blocking_hash(source));
+      options.digests = &digests_;
     }
     WEFT_TRY(const MemorySource before, MemorySource::create(views_of(*other_)));
     if (!base.empty()) {
@@ -127,6 +127,19 @@ class Client {
                         {"id", report.id},
                         {"stall_us", report.stall_us},
                         {"sent_bytes", report.sent_bytes}};
+  }
+
+  // What has changed since the last time, so that a small change is soon ready.
+  Result<void> blocking_hash(const MemorySource& source) {
+    if (digests_.empty()) {
+      WEFT_TRY(digests_, blocking_hash_source(source, std::thread::hardware_concurrency()));
+    }
+    for (const auto& [tensor, at] : std::exchange(stale_, {})) {
+      const auto bytes = std::as_const(*weights_).tensor(tensor);
+      const auto block = bytes.subspan(at, std::min<std::size_t>(kBlockBytes, bytes.size() - at));
+      digests_[tensor][at / kBlockBytes] = block_digest(bytes.size(), at / kBlockBytes, block);
+    }
+    return {};
   }
 
   Result<json::object> blocking_pull_all(const std::string& url, unsigned connections,
@@ -158,6 +171,7 @@ class Client {
         // element carries on.
         bytes[at] = static_cast<std::byte>(changes_ & 0x7F);
         bytes[at + 2] = static_cast<std::byte>(changes_ >> 7 & 0x7F);
+        stale_.emplace(i, at);
         ++changed;
       }
     }
@@ -177,6 +191,7 @@ class Client {
         ++changed;
       }
     }
+    digests_.clear();  // of hardly a block it is right
     return {{"changed", changed}};
   }
 
@@ -184,6 +199,8 @@ class Client {
   const std::vector<TensorSpec> specs_;
   unsigned changes_ = 0;
   std::mt19937 random_{1};
+  VersionDigests digests_;                               // of the weights; empty: not known
+  std::set<std::pair<std::size_t, std::size_t>> stale_;  // tensors, offsets: blocks where it is not
 };
 
 Result<void> blocking_sink(std::size_t size_bytes) {
