@@ -13,6 +13,8 @@
 namespace weft::sim {
 namespace {
 
+// Shorter than a seal may take.
+constexpr seconds kShortLease{4};
 constexpr seconds kFaultyTime{300};
 // After which all leases are over and the last stalled connection has ended.
 constexpr seconds kQuietTime{400};
@@ -59,13 +61,14 @@ class Schedule {
       store_.check_idle();
     }
     last_push();
+    simulation_.drop_events();
     return {simulation_.events(), simulation_.failure(), simulation_.lines()};
   }
 
  private:
   static ReceiverRules rules(Random& random) {
     ReceiverRules rules;
-    rules.lease = Receiver::kLease;
+    rules.lease = random.chance(25) ? kShortLease : Receiver::kLease;
     rules.patch_mode = random.chance(20);
     rules.max_patch_bytes = random.chance(20) ? 600 : 10'000;
     rules.on_third = static_cast<OnThird>(random.below(3));

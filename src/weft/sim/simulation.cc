@@ -1,6 +1,7 @@
 #include "weft/sim/internal/simulation.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace weft::sim {
 
@@ -20,6 +21,11 @@ void Simulation::run_until(Instant end) {
     for (const Event& invariant : invariants_) invariant();
   }
   if (!failed()) now_ = std::max(now_, end);
+}
+
+void Simulation::drop_events() {
+  // What ends with an event may set others.
+  while (!queue_.empty()) std::exchange(queue_, {}).clear();
 }
 
 void Simulation::violated(std::string_view rule, std::string_view what) {

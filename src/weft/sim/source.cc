@@ -1,5 +1,7 @@
 #include "weft/sim/internal/source.h"
 
+#include <iterator>
+
 namespace weft::sim {
 
 class Cache::Kept : public Download {
@@ -42,18 +44,31 @@ Result<std::shared_ptr<const VersionContent>> Cache::content_of(const std::strin
   if (const auto kept = contents_.find(id); kept != contents_.end()) return kept->second;
   if (!origin_.up()) return Error(ErrorCode::kDisconnected, "the origin is gone");
   WEFT_TRY(auto content, origin_.content_of(id));
+  Random& random = simulation.random;
+  if (!contents_.empty() && random.chance(mixes_up_)) {
+    // Well-formed, and of another version: only the manifest says that it is wrong.
+    const auto other =
+        std::next(contents_.begin(), static_cast<std::ptrdiff_t>(random.below(contents_.size())));
+    VersionContent mixed = *content;
+    mixed.blocks = other->second->blocks;
+    const auto whose = mixed_up_.find(other->first);
+    mixed_up_[id] = whose == mixed_up_.end() ? other->first : whose->second;
+    content = std::make_shared<const VersionContent>(std::move(mixed));
+  }
   contents_.emplace(id, content);
   return content;
 }
 
 Result<std::shared_ptr<Download>> Cache::open_download(const std::string& id,
                                                        std::vector<std::size_t> places) {
-  Key key(id, places);
+  const auto whose = mixed_up_.find(id);
+  const std::string& data = whose == mixed_up_.end() ? id : whose->second;
+  Key key(data, places);
   if (const auto kept = bodies_.find(key); kept != bodies_.end()) {
     return std::shared_ptr<Download>(std::make_shared<Kept>(kept->second));
   }
   if (!origin_.up()) return Error(ErrorCode::kDisconnected, "the origin is gone");
-  WEFT_TRY(auto from, origin_.open_download(id, std::move(places)));
+  WEFT_TRY(auto from, origin_.open_download(data, std::move(places)));
   return std::shared_ptr<Download>(
       std::make_shared<Passing>(*this, std::move(key), std::move(from)));
 }

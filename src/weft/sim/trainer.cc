@@ -37,6 +37,8 @@ void Trainer::push(const Content& content) {
   options.partial = offer_.is_partial();
   machine_ = std::make_unique<PushMachine>(sizes, options);
   ++pushes_;
+  began_over_.reset();
+  lost_turn_ = false;
   simulation.trace(name, "pushes {} as `{}`{}{}", content.name, habits_.session,
                    offer_.base ? " based on " + offer_.base->name : "",
                    offer_.is_partial() ? ", a part of it" : "");
@@ -120,13 +122,21 @@ void Trainer::ask_serving() {
         reply(Serving{receiver_.serving().id, fmt::format("{}", receiver_.instance())});
       },
       mine<Serving>([this](const auto& serving) {
-        if (serving) {
-          const Content* const content = receiver_.library().try_find(serving->id);
-          if (content != nullptr) known_ = content;
-        }
+        if (serving) hear_serving(*serving);
         machine_->serving(serving ? std::optional(*serving) : std::nullopt);
         next();
       }));
+}
+
+void Trainer::hear_serving(const PushMachine::Serving& serving) {
+  const Content* const content = receiver_.library().try_find(serving.id);
+  if (content != nullptr) known_ = content;
+  if (began_over_ && began_over_->instance == serving.instance) {
+    lost_turn_ = lost_turn_ || began_over_->id != serving.id;
+  } else {
+    began_over_ = serving;  // a new process serves what it began with
+    lost_turn_ = false;
+  }
 }
 
 void Trainer::open() {
@@ -185,6 +195,9 @@ void Trainer::seal() {
 
 void Trainer::commit() {
   const std::string upload = machine_->upload();
+  if (lost_turn_) {
+    simulation.violated(rule::kTurn, offer_.content->name + " is committed over another version");
+  }
   network_.call<VersionName>(
       *this, receiver_, "POST commit " + upload,
       [this, upload, wish = wish()](const auto& reply) {

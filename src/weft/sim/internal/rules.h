@@ -15,6 +15,7 @@ inline constexpr std::string_view kFenced = "a late writer is fenced";
 inline constexpr std::string_view kLease = "a call in progress holds the lease";
 inline constexpr std::string_view kRollback = "a rollback is to what it names";
 inline constexpr std::string_view kVerified = "bytes are verified before use";
+inline constexpr std::string_view kTurn = "whoever lost their turn does not undo it";
 inline constexpr std::string_view kAnswer = "an answer says what is so";
 inline constexpr std::string_view kLiveness = "the next correct push works";
 inline constexpr std::string_view kLeak = "no session is left over";

@@ -35,6 +35,8 @@ class Simulation {
   void run_until(Instant end);
   // The clock leaps while nothing runs: a machine that slept.
   void leap(Duration by) { now_ += by; }
+  // It ends here: what is to come does not. To be called while all that events refer to is alive.
+  void drop_events();
 
   // A rule is broken: the schedule ends here. The first one counts.
   void violated(std::string_view rule, std::string_view what);

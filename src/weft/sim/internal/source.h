@@ -28,11 +28,14 @@ class Source : public Node {
 };
 
 // Cache: keeps what passes through it under its name, for ever. It knows nothing of digests: what
-// came wrong or only in part may be what it keeps.
+// came wrong or only in part may be what it keeps, and one version's data may go by another's name.
 class Cache : public Source {
  public:
   Cache(Simulation& simulation_, Network& network, Source& origin, std::string name_)
-      : Source(simulation_, std::move(name_)), network_(network), origin_(origin) {}
+      : Source(simulation_, std::move(name_)),
+        network_(network),
+        origin_(origin),
+        mixes_up_(simulation_.random.chance(50) ? 0u : 20u) {}
 
   Result<std::shared_ptr<const VersionContent>> content_of(const std::string& id) override;
   Result<std::shared_ptr<Download>> open_download(const std::string& id,
@@ -50,7 +53,9 @@ class Cache : public Source {
 
   Network& network_;
   Source& origin_;
+  const unsigned mixes_up_;  // percent of versions
   std::map<std::string, std::shared_ptr<const VersionContent>> contents_;
+  std::map<std::string, std::string> mixed_up_;  // whose data goes by the name of whom
   std::map<Key, Body> bodies_;
 };
 

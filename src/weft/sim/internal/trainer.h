@@ -47,6 +47,7 @@ class Trainer : public Node {
 
   void next();
   void ask_serving();
+  void hear_serving(const PushMachine::Serving& serving);
   void open();
   void send();
   void seal();
@@ -67,7 +68,9 @@ class Trainer : public Node {
   const Habits habits_;
   std::unique_ptr<PushMachine> machine_;
   Offer offer_;
-  const Content* known_;  // to serve, as far as it heard
+  const Content* known_;                            // to serve, as far as it heard
+  std::optional<PushMachine::Serving> began_over_;  // what served when the push of now began
+  bool lost_turn_ = false;                          // another version was committed meanwhile
   std::uint64_t pushes_ = 0;
   std::vector<std::string> uploads_;  // all that it ever heard of
   unsigned done_ = 0;
