@@ -378,6 +378,13 @@ class Weights(unittest.TestCase):
             self.assertEqual(answer.json(), {"status": "ok"})
             self.assertEqual(text_of(server, "A", 4), "CEGI")
 
+    def test_who_updates_has_a_name_of_printable_ascii(self):
+        with Server("P_llama") as server:
+            for name in ("\xd7", "x" * 257, ""):
+                for path in "/start_weight_update", "/update_weights", "/finish_weight_update":
+                    self.assertEqual(server.post(path, {}, headers={"Weft-Session": name}).status, 400, (name, path))
+            self.assertEqual(server.get("/weft/v1/status").json()["state"], "idle")
+
     def test_a_path_needs_leave(self):
         with Server("P_llama") as server:
             server.post("/start_weight_update")

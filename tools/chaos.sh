@@ -20,8 +20,8 @@ work=$(mktemp -d)
 server=
 trap 'kill $server 2>/dev/null || true; rm -rf "$work"' EXIT
 
-against() {  # against NAME COMMAND...
-  echo "== schemathesis, $1"
+against() {  # against serve|store COMMAND...
+  echo "== schemathesis, weft $1"
   "${@:2}" 2> "$work/log" &
   server=$!
   for _ in $(seq 300); do
@@ -29,11 +29,12 @@ against() {  # against NAME COMMAND...
     [ -z "$url" ] || break
     sleep 0.1
   done
-  tools/schemathesis.sh "$url" --max-examples 20
+  if [ "$1" = store ]; then "$bin/weft" push build/release/fixtures/P_llama --to "$url" --head main; fi
+  tools/schemathesis.sh "$1" "$url" --max-examples 20
   kill -0 $server || { cat "$work/log"; exit 1; }
   kill $server
   wait $server || true
 }
-against 'weft serve' "$bin/weft" serve build/release/fixtures/P_llama --port 0
-against 'weft store' "$bin/weft" store "$work/store" --port 0
+against serve "$bin/weft" serve build/release/fixtures/P_llama --port 0
+against store "$bin/weft" store "$work/store" --port 0
 echo 'chaos: passed'

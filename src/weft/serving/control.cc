@@ -10,6 +10,7 @@
 
 #include "weft/serving/api_error.h"
 #include "weft/serving/control_request.h"
+#include "weft/transfer/upload_routes.h"
 
 namespace weft {
 namespace json = boost::json;
@@ -100,8 +101,10 @@ Result<Response> Control::shutdown(const Request&) {
 }
 
 void Control::start_update(const Request& request, Reply reply) {
+  const auto owner = owner_of(request);
+  if (!owner) return reply(owner.error());
   parts_.receiver.start_update(
-      owner_of(request), answering(std::move(reply), message_answer("Weight update started")));
+      *owner, answering(std::move(reply), message_answer("Weight update started")));
 }
 
 Result<Response> Control::start_draft_update(const Request&) {
@@ -134,18 +137,20 @@ Result<std::optional<std::string>> Control::allowed_path(
 }
 
 void Control::update(const Request& request, Reply reply) {
+  const auto owner = owner_of(request);
+  if (!owner) return reply(owner.error());
   auto wanted = parse_update(request);
   if (!wanted) return reply(wanted.error());
   if (wanted->pull) {
-    return update_from_source(owner_of(request), *std::move(wanted->pull), std::move(reply));
+    return update_from_source(*owner, *std::move(wanted->pull), std::move(reply));
   }
   auto path = allowed_path(wanted->path);
   if (!path) {
-    parts_.receiver.refuse_update(owner_of(request), path.error());
+    parts_.receiver.refuse_update(*owner, path.error());
     return reply(std::move(path).error());
   }
-  if (wanted->whole) return update_whole(owner_of(request), path->value(), std::move(reply));
-  parts_.receiver.update(owner_of(request), *std::move(path),
+  if (wanted->whole) return update_whole(*owner, path->value(), std::move(reply));
+  parts_.receiver.update(*owner, *std::move(path),
                          answering(std::move(reply), message_answer("Weights updated")));
 }
 
@@ -179,10 +184,12 @@ void Control::update_whole(const std::string& owner, std::string path, Reply rep
 }
 
 void Control::finish_update(const Request& request, Reply reply) {
+  const auto owner = owner_of(request);
+  if (!owner) return reply(owner.error());
   auto wanted = parse_finish(request);
   if (!wanted) return reply(std::move(wanted).error());
   parts_.receiver.finish_update(
-      owner_of(request), std::move(wanted->label), wanted->on_update,
+      *owner, std::move(wanted->label), wanted->on_update,
       answering(std::move(reply), message_answer("Weight update finished")));
 }
 

@@ -231,9 +231,4 @@ bool is_allowed_source(std::string_view source, const std::vector<std::string>& 
   });
 }
 
-std::string owner_of(const http::Request& request) {
-  const auto session = request.headers.try_get("Weft-Session");
-  return session && !session->empty() ? std::string(*session) : "anonymous";
-}
-
 }  // namespace weft

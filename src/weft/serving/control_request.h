@@ -71,7 +71,4 @@ Result<std::string> parse_collective_rpc(const http::Request& request);
 // Whether `source` is one of `prefixes`, or goes on with a "/" after one.
 bool is_allowed_source(std::string_view source, const std::vector<std::string>& prefixes);
 
-// The owner of an update: the Weft-Session header, else "anonymous".
-std::string owner_of(const http::Request& request);
-
 }  // namespace weft

@@ -13,6 +13,7 @@
 #include "weft/transfer/internal/polls.h"
 #include "weft/transfer/internal/pull_data.h"
 #include "weft/transfer/internal/pull_messages.h"
+#include "weft/transfer/upload_routes.h"
 
 namespace weft {
 namespace {
@@ -106,7 +107,7 @@ Result<std::optional<std::string>> expected_id(const http::Headers& headers,
 
 Result<void> put_head(Pulls& pulls, const http::Request& request, const ExchangePtr& exchange) {
   const std::string name(request.param("name"));
-  WEFT_TRY(const std::string owner, internal::owner_of(request));
+  WEFT_TRY(const std::string owner, owner_of(request));
   WEFT_TRY(const std::string id, internal::parse_target(request.body));
   const auto current_id = [&source = pulls.source, name] {
     const auto head = try_find_head(source, name);

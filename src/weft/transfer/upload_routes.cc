@@ -1,11 +1,13 @@
 #include "weft/transfer/upload_routes.h"
 
+#include <algorithm>
 #include <charconv>
 #include <random>
 #include <utility>
 
 #include <fmt/core.h>
 
+#include "weft/protocol/block_frame.h"
 #include "weft/protocol/receiver_machine.h"
 #include "weft/transfer/internal/messages.h"
 #include "weft/transfer/internal/sinks.h"
@@ -75,12 +77,17 @@ class Uploads : public std::enable_shared_from_this<Uploads> {
   // Calls `use(owner, epoch)` or answers with the error.
   template <typename Use>
   void with_upload(const http::Request& request, const ExchangePtr& exchange, Use&& use);
-  std::shared_ptr<void> add_connection(const ExchangePtr& exchange);
+  static std::function<void()> closer_of(const ExchangePtr& exchange);
+  std::shared_ptr<void> add_connection(const ExchangePtr& exchange) {
+    return host_->add_connection(closer_of(exchange));
+  }
   void respond(http::Exchange& exchange, const Error& error);
   void respond_progress(const std::string& owner, Epoch epoch, http::Exchange& exchange);
   UploadHost::Done<CommitReport> responding(ExchangePtr exchange);
 
   const std::shared_ptr<UploadHost> host_;
+  const std::shared_ptr<internal::BlockHolders> holders_ =
+      std::make_shared<internal::BlockHolders>();
   const std::string instance_ = fmt::format("{:08x}", std::random_device()());
 };
 
@@ -98,17 +105,17 @@ Result<Epoch> Uploads::epoch_of(const http::Request& request) const {
 
 template <typename Use>
 void Uploads::with_upload(const http::Request& request, const ExchangePtr& exchange, Use&& use) {
-  const auto owner = internal::owner_of(request);
+  const auto owner = owner_of(request);
   if (!owner) return respond(*exchange, owner.error());
   const auto epoch = epoch_of(request);
   if (!epoch) return respond(*exchange, epoch.error());
   std::forward<Use>(use)(*owner, *epoch);
 }
 
-std::shared_ptr<void> Uploads::add_connection(const ExchangePtr& exchange) {
-  return host_->add_connection([weak = std::weak_ptr(exchange)] {
+std::function<void()> Uploads::closer_of(const ExchangePtr& exchange) {
+  return [weak = std::weak_ptr(exchange)] {
     if (const auto alive = weak.lock()) alive->close();
-  });
+  };
 }
 
 void Uploads::respond(http::Exchange& exchange, const Error& error) {
@@ -128,7 +135,7 @@ UploadHost::Done<CommitReport> Uploads::responding(ExchangePtr exchange) {
 
 Result<std::unique_ptr<http::BodySink>> Uploads::put_weights(const http::Request& request,
                                                              const ExchangePtr& exchange) {
-  WEFT_TRY(const std::string owner, internal::owner_of(request));
+  WEFT_TRY(const std::string owner, owner_of(request));
   WEFT_TRY(WeightsQuery query, parse_weights_query(request));
   WEFT_TRY(const Epoch epoch, host_->open_body(owner));
   auto staged = [self = shared_from_this(), owner, epoch, query = std::move(query),
@@ -142,7 +149,7 @@ Result<std::unique_ptr<http::BodySink>> Uploads::put_weights(const http::Request
 
 Result<std::unique_ptr<http::BodySink>> Uploads::put_blocks(const http::Request& request,
                                                             const ExchangePtr& exchange) {
-  WEFT_TRY(const std::string owner, internal::owner_of(request));
+  WEFT_TRY(const std::string owner, owner_of(request));
   WEFT_TRY(const Epoch epoch, epoch_of(request));
   // Refuses, too, a body whose entries are not known yet.
   WEFT_TRY_VOID(host_->progress(owner, epoch));
@@ -152,11 +159,11 @@ Result<std::unique_ptr<http::BodySink>> Uploads::put_blocks(const http::Request&
     exchange->respond(http::json_response(
         internal::blocks_json(counts->verified, counts->repeated, counts->busy)));
   };
-  return internal::make_blocks_sink(host_, epoch, std::move(done));
+  return internal::make_blocks_sink(host_, epoch, holders_, closer_of(exchange), std::move(done));
 }
 
 void Uploads::open(const http::Request& request, const ExchangePtr& exchange) {
-  const auto owner = internal::owner_of(request);
+  const auto owner = owner_of(request);
   if (!owner) return respond(*exchange, owner.error());
   // A skeleton with digests takes milliseconds to read: not for an I/O thread.
   host_->post([self = shared_from_this(), owner = *owner, body = request.body, exchange] {
@@ -216,6 +223,18 @@ void Uploads::status(const http::Request&, const ExchangePtr& exchange) {
 }
 
 }  // namespace
+
+Result<std::string> owner_of(const http::Request& request) {
+  const auto session = request.headers.try_get(kSessionHeader);
+  if (!session) return std::string(kAnonymousOwner);
+  const bool printable = std::ranges::all_of(*session, [](char c) { return c >= ' ' && c <= '~'; });
+  if (session->empty() || session->size() > kMaxSessionBytes || !printable) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("{}: expected 1 to {} printable ASCII characters", kSessionHeader,
+                             kMaxSessionBytes));
+  }
+  return std::string(*session);
+}
 
 std::vector<http::Route> upload_routes(std::shared_ptr<UploadHost> host) {
   std::vector<http::Route> table;

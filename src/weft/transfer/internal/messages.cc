@@ -1,6 +1,5 @@
 #include "weft/transfer/internal/messages.h"
 
-#include <algorithm>
 #include <functional>
 
 #include <boost/json.hpp>
@@ -8,7 +7,6 @@
 
 #include "weft/checkpoint/model_files.h"
 #include "weft/format/json.h"
-#include "weft/protocol/block_frame.h"
 
 namespace weft::internal {
 namespace {
@@ -156,18 +154,6 @@ json::object version_object(const VersionName& version) {
 }
 
 }  // namespace
-
-Result<std::string> owner_of(const http::Request& request) {
-  const auto session = request.headers.try_get(kSessionHeader);
-  if (!session) return std::string(kAnonymousOwner);
-  const bool printable = std::ranges::all_of(*session, [](char c) { return c >= ' ' && c <= '~'; });
-  if (session->empty() || session->size() > kMaxSessionBytes || !printable) {
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("{}: expected 1 to {} printable ASCII characters", kSessionHeader,
-                             kMaxSessionBytes));
-  }
-  return std::string(*session);
-}
 
 Result<std::optional<std::string>> label_of_query(const http::Request& request) {
   const auto label = request.try_query("label");

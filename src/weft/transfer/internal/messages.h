@@ -10,9 +10,6 @@
 
 namespace weft::internal {
 
-// Weft-Session, or "anonymous". Errors: kInvalidArgument unless it is 1 to 256 printable ASCII
-// characters.
-Result<std::string> owner_of(const http::Request& request);
 // ?label= of a request without a JSON body. Errors: kInvalidArgument unless it is UTF-8.
 Result<std::optional<std::string>> label_of_query(const http::Request& request);
 // {"label", "head", "if_match", "parent", "origin", "on_update"}, each optional, or no body.
