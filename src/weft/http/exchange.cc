@@ -63,6 +63,13 @@ class ExchangeImpl final : public Exchange {
     apply([](Session& session, Answer&) { session.close(); });
   }
 
+  void close_at_stop() override {
+    apply([](Session& session, Answer& answer) {
+      answer.closes_at_stop = true;
+      if (session.loop->draining && !answer.started) session.close();
+    });
+  }
+
   void on_close(std::function<void()> closed) override {
     auto callback = std::make_shared<std::function<void()>>(std::move(closed));
     const bool alive = run_on_loop([answer = answer_, callback] {

@@ -521,6 +521,21 @@ TEST_F(HttpTest, LetsARunningAnswerFinishWhenItStops) {
   EXPECT_EQ(get("/hello").error().code(), ErrorCode::kDisconnected);
 }
 
+TEST_F(HttpTest, DoesNotWaitForAnAnswerThatClosesAtStop) {
+  std::promise<std::shared_ptr<Exchange>> asked;
+  add("GET", "/wait", [&](const Request&, std::shared_ptr<Exchange> x) {
+    x->close_at_stop();
+    asked.set_value(std::move(x));
+  });
+  start();
+  auto answer = std::async(std::launch::async, [&] { return get("/wait"); });
+  const auto exchange = asked.get_future().get();
+
+  server_->blocking_stop(5min);  // or the test runs out of time
+
+  EXPECT_EQ(answer.get().error().code(), ErrorCode::kDisconnected);
+}
+
 TEST_F(HttpTest, CutsARunningAnswerWhenTheGraceIsOver) {
   std::promise<std::shared_ptr<Exchange>> asked;
   add("GET", "/wait",

@@ -176,7 +176,7 @@ void ServerImpl::blocking_stop(std::chrono::milliseconds grace) {
   for (const auto& loop : loops_) {
     loop->post([loop = loop.get()] {
       loop->draining = true;
-      for (Session* session : loop->sessions) session->close_if_idle();
+      for (Session* session : loop->sessions) session->stop();
     });
   }
   {

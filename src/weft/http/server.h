@@ -44,6 +44,9 @@ class Exchange {
   virtual void on_close(std::function<void()> closed) = 0;
   // Ends the connection, as if the client had gone: a body that is being read is aborted.
   virtual void close() = 0;
+  // The answer may never come and nothing is lost without it: a server that stops does not wait for
+  // it, it closes the connection at once.
+  virtual void close_at_stop() {}
 };
 
 using Handler = std::function<void(const Request&, std::shared_ptr<Exchange>)>;
@@ -106,8 +109,8 @@ class Server {
   virtual std::uint16_t port() const = 0;
   virtual std::size_t open_connections() const = 0;
   virtual ServerCounts counts() const = 0;
-  // Stops accepting, lets answers that have begun finish for at most `grace`, then closes all.
-  // Blocks.
+  // Stops accepting, lets requests that have begun finish for at most `grace` (but for those that
+  // asked for close_at_stop()), then closes all. Blocks.
   virtual void blocking_stop(std::chrono::milliseconds grace) = 0;
 };
 

@@ -103,6 +103,7 @@ struct Answer {
   bool complete = false;   // nothing more will come
   bool over = false;       // sent, or the connection is gone: whatever else comes is dropped
   bool gone = false;       // over before it was complete
+  bool closes_at_stop = false;
   Response head;
   std::vector<BodyPart> parts;
   std::shared_ptr<const void> keep_alive;
@@ -124,7 +125,8 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // The clock struck: closes the connection if it has been silent for too long.
   void check_deadline(Clock::time_point now);
-  void close_if_idle();
+  // The server stops: closes the connection unless something is under way that shall finish.
+  void stop();
   // Ends everything at once; the client's answer, if one is pending, is gone.
   void close();
   void wake() { wake_.cancel(); }

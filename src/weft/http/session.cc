@@ -56,8 +56,9 @@ void Session::check_deadline(Clock::time_point now) {
   close();
 }
 
-void Session::close_if_idle() {
-  if (phase_ == Phase::kIdle || phase_ == Phase::kHead) close();
+void Session::stop() {
+  const bool waits = answer_ && answer_->closes_at_stop && !answer_->started;
+  if (phase_ == Phase::kIdle || phase_ == Phase::kHead || waits) close();
 }
 
 void Session::close() {

@@ -104,7 +104,6 @@ class MemorySource final : public VersionSource {
     const std::string id = version->content().id;
     records_[id].id = id;
     records_[id].state = "stored";
-    records_[id].bytes = version->data().size();
     versions_[id] = std::move(version);
   }
   void convert(const std::string& id) { records_.at(id).converted = true; }
@@ -240,6 +239,12 @@ class PullRoutes : public ::testing::Test {
   }
   std::string quoted(const std::string& id) { return "\"" + id + "\""; }
 
+  // The same for all tests, since it takes a while to hash.
+  static const std::shared_ptr<MemoryVersion>& longer_than_a_pack() {
+    static const auto version =
+        std::make_shared<MemoryVersion>(NamedBytes{{"a", Bytes(kPackBytes + 100, std::byte{7})}});
+    return version;
+  }
   static Bytes bytes_of(std::size_t size, unsigned seed) {
     return random_tensors({{"t", DType::kU8, {size}}}, seed).data.front();
   }
@@ -249,8 +254,7 @@ class PullRoutes : public ::testing::Test {
   std::shared_ptr<MemoryVersion> first_ = std::make_shared<MemoryVersion>(
       NamedBytes{{"a", bytes_of(1000, 1)}, {"b", {}}, {"c", bytes_of(kBlockBytes + 5, 2)}},
       NamedBytes{{"config.json", bytes_of(77, 3)}});
-  std::shared_ptr<MemoryVersion> second_ =
-      std::make_shared<MemoryVersion>(NamedBytes{{"a", Bytes(kPackBytes + 100, std::byte{7})}});
+  const std::shared_ptr<MemoryVersion> second_ = longer_than_a_pack();
   const std::string id_ = first_->content().id;
   const std::string path_ = "/versions/" + id_;
   std::unique_ptr<http::Server> server_;
@@ -454,6 +458,23 @@ TEST_F(PullRoutes, APollEndsWithItsClient) {
 
   connection.cut();
 
+  source_.blocking_wait_for_subscriptions(0);
+}
+
+TEST_F(PullRoutes, AServerThatStopsDoesNotWaitForPolls) {
+  put_head(id_);
+  auto poll = std::async(std::launch::async, [&] {
+    http::Request request;
+    request.method = "GET";
+    request.target = "/weft/v1/heads/main?wait=300";
+    request.headers = {{"If-None-Match", quoted(id_)}};
+    return client_->blocking_send(request);
+  });
+  source_.blocking_wait_for_subscriptions(1);
+
+  server_->blocking_stop(std::chrono::minutes(5));  // or the test runs out of time
+
+  EXPECT_FALSE(poll.get());
   source_.blocking_wait_for_subscriptions(0);
 }
 

@@ -64,6 +64,7 @@ void Polls::wait(Look look, std::chrono::seconds wait, std::shared_ptr<http::Exc
     subscribed = subscription_ != nullptr;
   }
   exchange->on_close([this, poll] { leave(poll); });
+  exchange->close_at_stop();
   if (!subscribed) subscribe();
   changed_.notify_all();
   // It may have moved before the subscription.
