@@ -14,7 +14,6 @@ namespace {
 using std::chrono::milliseconds;
 
 // As PushMachine's.
-constexpr milliseconds kFirstWait{100};
 constexpr milliseconds kLongestWait{5'000};
 constexpr milliseconds kLongestWish{60'000};
 
@@ -270,12 +269,13 @@ void PullMachine::end_round() {
   ++resumed_;
   then_ = step_;
   if (const auto wish = std::exchange(failed_retry_after_, std::nullopt)) {
-    wait_ = std::clamp(*wish, kFirstWait, kLongestWish);
+    wait_ = std::clamp(*wish, options_.first_wait, kLongestWish);
     waited_ += wait_;
     if (waited_ > options_.patience) return fail(error);
   } else {
     if (++tries_ > options_.retries) return fail(error);
-    wait_ = std::min<Milliseconds>(kFirstWait * (1 << std::min(tries_ - 1, 10u)), kLongestWait);
+    wait_ = std::min<Milliseconds>(options_.first_wait * (1 << std::min(tries_ - 1, 10u)),
+                                   kLongestWait);
   }
   source_ = alive_source(source_ + 1);
   step_ = Step::kWait;

@@ -42,6 +42,7 @@ class PullMachine {
   struct Options {
     unsigned retries = 5;            // failures in a row without a newly verified block
     Milliseconds patience{600'000};  // all the waiting that sources ask for with Retry-After
+    Milliseconds first_wait{100};    // before a retry; doubled with each that brings nothing
     std::size_t sources = 1;         // that are said to have the version, the best one first
     unsigned corrupt_limit = 3;      // how often one block may come wrong
   };

@@ -14,7 +14,6 @@ namespace {
 using std::chrono::milliseconds;
 
 // Waits between tries: 0.1 s, doubled each time up to this.
-constexpr milliseconds kFirstWait{100};
 constexpr milliseconds kLongestWait{5'000};
 // A Retry-After over this is cut to it.
 constexpr milliseconds kLongestWish{60'000};
@@ -25,8 +24,8 @@ bool is_passing(ErrorCode code) {
          code == ErrorCode::kOverloaded;
 }
 
-milliseconds wait_after(unsigned tries) {
-  return std::min<milliseconds>(kFirstWait * (1 << std::min(tries - 1, 10u)), kLongestWait);
+milliseconds wait_after(unsigned tries, milliseconds first_wait) {
+  return std::min<milliseconds>(first_wait * (1 << std::min(tries - 1, 10u)), kLongestWait);
 }
 
 // What the server has of the upload is to be asked again, then it goes on.
@@ -136,7 +135,7 @@ void PushMachine::choose_share(std::vector<BlockPlace>& missing) {
   if (only_share_) {
     std::erase_if(missing, std::not_fn(is_ours));
   } else if (!missing.empty() && tries_ < options_.retries) {
-    wait_ = wait_after(++tries_);
+    wait_ = wait_after(++tries_, options_.first_wait);
     step_ = Step::kWait;
     then_ = Step::kAskServing;
   }
@@ -268,13 +267,13 @@ void PushMachine::retry(const Error& error, std::optional<Milliseconds> retry_af
   if (retry_after) {
     // It counts in seconds, and what the server waits for is often over in milliseconds: so we ask
     // earlier at first.
-    wait_ = std::min({std::max(*retry_after, kFirstWait), kLongestWish,
-                      kFirstWait * (1 << std::min(wishes_++, 10u))});
+    wait_ = std::min({std::max(*retry_after, options_.first_wait), kLongestWish,
+                      options_.first_wait * (1 << std::min(wishes_++, 10u))});
     waited_ += wait_;
     if (waited_ > options_.patience) return fail(error);
   } else {
     if (++tries_ > options_.retries) return fail(error);
-    wait_ = wait_after(tries_);
+    wait_ = wait_after(tries_, options_.first_wait);
   }
   ++resumed_;
   step_ = Step::kWait;

@@ -28,7 +28,8 @@ class PushMachine {
     unsigned retries = 5;  // failures in a row without a newly verified byte between them
     // All the waiting that the server asks for with Retry-After.
     Milliseconds patience{600'000};
-    bool commit = true;  // false: done when it is sealed
+    Milliseconds first_wait{100};  // before a retry; doubled with each that brings nothing
+    bool commit = true;            // false: done when it is sealed
     // The skeleton has the digests. Without them the blocks of an earlier upload with the same
     // skeleton cannot be told from ours: the first opening replaces it, see replaces().
     bool announced = true;

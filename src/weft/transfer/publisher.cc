@@ -38,6 +38,7 @@ std::string random_session() {
 PushMachine::Options machine_options(const PushOptions& options, bool announced) {
   PushMachine::Options machine;
   machine.retries = options.retries;
+  machine.first_wait = options.first_wait;
   machine.commit = options.commit;
   machine.announced = announced;
   machine.base = !options.base.empty();

@@ -25,7 +25,8 @@ struct PushOptions {
   std::string session{};  // Weft-Session: the owner; "" draws one
   unsigned connections = 2;
   unsigned retries = 5;  // in a row that bring nothing; each goes on from what is missing
-  bool commit = true;    // false: stop when it is staged
+  std::chrono::milliseconds first_wait{100};  // before a retry; doubled with each in a row
+  bool commit = true;                         // false: stop when it is staged
   // Bytes of content that the server has verified, out of all; called from the pushing thread.
   std::function<void(std::uint64_t done_bytes, std::uint64_t total_bytes)> progress{};
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 
 #include <fmt/core.h>
 #include <gmock/gmock.h>
@@ -102,9 +103,8 @@ class Origin {
     const std::lock_guard lock(mutex_);
     paths_.push_back(request.path);
     http::Response response = http::json_response("");
-    if (const std::string* const body = find(request.path)) {
-      response.body = *body;
-      cut_range(request, response);
+    if (const auto body = try_find(request.path)) {
+      add_body(request, *body, response);
     } else if (request.path == "/weft/v1/versions") {
       response.body = fmt::format(
           R"({{"versions":[{{"id":"{}","labels":["step-1","best"]}},{{"id":"blake3:{}"}}]}})",
@@ -119,33 +119,35 @@ class Origin {
     if (spoil_) spoil_(request, response);
     return response;
   }
-  const std::string* find(const std::string& path) {
+  std::optional<std::string_view> try_find(const std::string& path) const {
     const std::string version = "/weft/v1/versions/" + wire_.id;
-    if (path == version + "/manifest") return &wire_.manifest;
-    if (path == version + "/blocks") return &wire_.blocks;
+    if (path == version + "/manifest") return wire_.manifest;
+    if (path == version + "/blocks") return wire_.blocks;
     if (path.starts_with(version + "/packs/")) {
       const auto n = std::stoull(path.substr(version.size() + 7));
-      if (n * kPackBytes >= wire_.data.size()) return nullptr;
-      found_ = wire_.data.substr(n * kPackBytes, kPackBytes);
-      return &found_;
+      if (n * kPackBytes >= wire_.data.size()) return std::nullopt;
+      return std::string_view(wire_.data).substr(n * kPackBytes, kPackBytes);
     }
     const auto blob = wire_.blobs.find(path.substr(path.rfind('/') + 1));
-    return blob == wire_.blobs.end() ? nullptr : &blob->second;
+    if (blob == wire_.blobs.end()) return std::nullopt;
+    return blob->second;
   }
-  static void cut_range(const http::Request& request, http::Response& response) {
-    const auto range = request.headers.try_get("Range");
-    if (!range) return;
-    const std::string text(range->substr(range->find('=') + 1));
-    const std::size_t begin = std::stoull(text), end = std::stoull(text.substr(text.find('-') + 1));
-    response.body = response.body.substr(begin, end + 1 - begin);
-    response.status = 206;
+  static void add_body(const http::Request& request, std::string_view body,
+                       http::Response& response) {
+    if (const auto range = request.headers.try_get("Range")) {
+      const std::string text(range->substr(range->find('=') + 1));
+      const std::size_t begin = std::stoull(text);
+      body = body.substr(begin, std::stoull(text.substr(text.find('-') + 1)) + 1 - begin);
+      response.status = 206;
+    }
+    response.body = body;
   }
 
   const Wire& wire_;
   const Spoil spoil_;
   std::mutex mutex_;
   std::vector<std::string> paths_;
-  std::string head_, found_;
+  std::string head_;
   std::unique_ptr<http::Server> server_;
   std::unique_ptr<http::Client> client_;
 };
@@ -160,6 +162,13 @@ struct Model {
   Files files{{"config.json", R"({"a":1})"}, {"tokenizer.json", "{}"}};
   Wire wire{tensors, files};
 };
+// A relay that cuts is asked again soon.
+PullOptions in_haste() {
+  PullOptions options;
+  options.first_wait = std::chrono::milliseconds(5);
+  return options;
+}
+
 const Model& model() {
   static const Model model;
   return model;
@@ -200,7 +209,7 @@ TEST(Pull, CutAnywhereItGoesOnFromWhatIsMissing) {
       CuttingRelay::Fault::kCutAnswers);
   MemoryTarget target;
 
-  const auto report = blocking_pull(*client_of(relay.port()), model().wire.id, target);
+  const auto report = blocking_pull(*client_of(relay.port()), model().wire.id, target, in_haste());
 
   ASSERT_TRUE(report) << report.error().message();
   EXPECT_GT(report->resumed, 0u);
@@ -214,7 +223,7 @@ TEST(Pull, GivesUpOnASourceThatIsNotThere) {
     port = origin.port();
   }
   MemoryTarget target;
-  PullOptions options;
+  PullOptions options = in_haste();
   options.retries = 1;
   EXPECT_EQ(blocking_pull(*client_of(port), model().wire.id, target, options).error().code(),
             ErrorCode::kDisconnected);

@@ -39,6 +39,7 @@ Result<std::string> body_of(Answer answer) {
 PullMachine::Options machine_options(const PullOptions& options) {
   PullMachine::Options machine;
   machine.retries = options.retries;
+  machine.first_wait = options.first_wait;
   machine.sources = 1 + options.mirrors.size();
   return machine;
 }

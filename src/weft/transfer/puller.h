@@ -2,6 +2,7 @@
 // The receiving side of a pull: fetches a version from a receiver or a store, or through a cache,
 // and holds every block to the version's id before it counts. docs/protocol.md, "Pulling".
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -42,7 +43,8 @@ class PullTarget {
 
 struct PullOptions {
   unsigned connections = 2;
-  unsigned retries = 5;  // in a row that bring nothing
+  unsigned retries = 5;                       // in a row that bring nothing
+  std::chrono::milliseconds first_wait{100};  // before a retry; doubled with each in a row
   // Others that may have the version, asked where the first fails or has wrong bytes.
   std::vector<http::Client*> mirrors{};
   // Bytes at hand of a version that may share blocks with this one, and their digests if they are

@@ -19,6 +19,7 @@ namespace weft {
 namespace {
 
 using namespace transfer_test;
+using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 using Fault = CuttingRelay::Fault;
 
@@ -30,6 +31,7 @@ PushOptions cold() {
   PushOptions options;
   options.announce = Announce::kNever;
   options.session = "cold";
+  options.first_wait = 5ms;
   return options;
 }
 
@@ -81,7 +83,8 @@ TEST(Push, AnswersThatAreLostAreAskedForAgain) {
                      Fault::kCutAnswers);
   const auto client = client_of(relay.port());
 
-  const auto report = blocking_push(*client, next.views(), {.label = "step-1", .retries = 20});
+  const auto report =
+      blocking_push(*client, next.views(), {.label = "step-1", .retries = 20, .first_wait = 5ms});
 
   ASSERT_TRUE(report) << report.error().message();
   EXPECT_EQ(bench.served(), next.bytes());
@@ -96,6 +99,7 @@ TEST(Push, AFlippedBitIsSentAgainAndNeverServed) {
     const auto client = client_of(relay.port());
     PushOptions options;
     options.connections = 1;
+    options.first_wait = 5ms;
     options.announce = announced ? Announce::kAlways : Announce::kNever;
 
     const auto report = blocking_push(*client, next.views(), options);

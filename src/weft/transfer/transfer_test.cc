@@ -15,6 +15,7 @@ namespace weft {
 namespace {
 
 using namespace transfer_test;
+using namespace std::chrono_literals;
 
 std::unique_ptr<http::Client> client_of(std::uint16_t port) {
   return http::Client::make(http::Url::parse(fmt::format("http://127.0.0.1:{}", port)).value());
@@ -55,7 +56,8 @@ TEST(Push, CutConnectionsAreTakenUpFromWhatIsMissing) {
   CuttingRelay relay(bench.port(), {5'000, 1'000'000, 9'000'000, 700, 8'388'700});
   const auto client = client_of(relay.port());
 
-  const auto report = blocking_push(*client, next.views(), {.label = "step-1", .retries = 20});
+  const auto report =
+      blocking_push(*client, next.views(), {.label = "step-1", .retries = 20, .first_wait = 5ms});
 
   ASSERT_TRUE(report) << report.error().message();
   EXPECT_GT(report->resumed, 0u);
@@ -130,8 +132,8 @@ TEST(Push, ToNobodyFailsAsDisconnected) {
   }
   const auto client = client_of(port);
 
-  const auto report =
-      blocking_push(*client, random_tensors(small_model(), 1).views(), {.retries = 1});
+  const auto report = blocking_push(*client, random_tensors(small_model(), 1).views(),
+                                    {.retries = 1, .first_wait = 5ms});
 
   EXPECT_EQ(report.error().code(), ErrorCode::kDisconnected);
 }
