@@ -156,9 +156,14 @@ class FileSink final : public http::BodySink {
 
 class BlocksSink final : public http::BodySink {
  public:
-  BlocksSink(std::shared_ptr<UploadHost> host, Epoch epoch,
-             std::function<void(Result<BlockCounts>)> done)
-      : host_(std::move(host)), epoch_(epoch), done_(std::move(done)) {}
+  BlocksSink(std::shared_ptr<UploadHost> host, Epoch epoch, std::shared_ptr<BlockHolders> holders,
+             std::function<void()> close, std::function<void(Result<BlockCounts>)> done)
+      : host_(std::move(host)),
+        epoch_(epoch),
+        holders_(std::move(holders)),
+        close_(std::move(close)),
+        done_(std::move(done)) {}
+  ~BlocksSink() override { let_go(); }
 
   Result<std::span<std::byte>> buffer() override {
     if (writer_) return writer_->buffer();
@@ -179,11 +184,15 @@ class BlocksSink final : public http::BodySink {
   }
 
   // The block in flight is lost, and nothing else.
-  void abort(const Error&) override { writer_ = nullptr; }
+  void abort(const Error&) override {
+    let_go();
+    writer_ = nullptr;
+  }
 
  private:
   Result<void> take(std::size_t size) {
     if (writer_) {
+      if (is_mine()) holders_->touch(block(), now());
       WEFT_TRY_VOID(writer_->filled(size));
       return writer_->left_bytes() == 0 ? end_block() : host_->touch(epoch_);
     }
@@ -202,10 +211,13 @@ class BlocksSink final : public http::BodySink {
     }
     WEFT_TRY(writer_,
              host_->claim(epoch_, frame_.tensor, frame_.block, *encoding, frame_.length_bytes));
+    if (is_mine()) holders_->hold(block(), close_, now());
+    if (writer_->found() == BlockLedger::Claim::kFilling) holders_->want(block(), now());
     return {};
   }
 
   Result<void> end_block() {
+    let_go();
     const auto writer = std::move(writer_);
     WEFT_TRY_VOID(writer->settle(frame_.digest));
     const bool is_mine = writer->found() == BlockLedger::Claim::kYours;
@@ -214,8 +226,17 @@ class BlocksSink final : public http::BodySink {
     return {};
   }
 
+  static Instant now() { return std::chrono::steady_clock::now(); }
+  bool is_mine() const { return writer_ && writer_->found() == BlockLedger::Claim::kYours; }
+  BlockHolders::Block block() const { return {epoch_, frame_.tensor, frame_.block}; }
+  void let_go() {
+    if (is_mine()) holders_->drop(block());
+  }
+
   std::shared_ptr<UploadHost> host_;
   Epoch epoch_;
+  std::shared_ptr<BlockHolders> holders_;
+  std::function<void()> close_;
   std::function<void(Result<BlockCounts>)> done_;
   std::array<std::byte, kBlockFrameBytes> head_{};
   std::size_t have_bytes_ = 0;  // of head_
@@ -235,8 +256,11 @@ std::unique_ptr<http::BodySink> make_file_sink(std::shared_ptr<UploadHost> host,
 }
 
 std::unique_ptr<http::BodySink> make_blocks_sink(std::shared_ptr<UploadHost> host, Epoch epoch,
+                                                 std::shared_ptr<BlockHolders> holders,
+                                                 std::function<void()> close,
                                                  std::function<void(Result<BlockCounts>)> done) {
-  return std::make_unique<BlocksSink>(std::move(host), epoch, std::move(done));
+  return std::make_unique<BlocksSink>(std::move(host), epoch, std::move(holders), std::move(close),
+                                      std::move(done));
 }
 
 }  // namespace weft::internal

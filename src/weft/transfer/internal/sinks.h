@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "weft/http/body.h"
+#include "weft/transfer/internal/block_holders.h"
 #include "weft/transfer/upload_host.h"
 
 namespace weft::internal {
@@ -24,7 +25,10 @@ struct BlockCounts {
 };
 
 // The body is frames of blocks. Each that is whole and right counts, whatever becomes of the body.
+// `close` ends its connection; `holders` are those of all bodies of the host.
 std::unique_ptr<http::BodySink> make_blocks_sink(std::shared_ptr<UploadHost> host, Epoch epoch,
+                                                 std::shared_ptr<BlockHolders> holders,
+                                                 std::function<void()> close,
                                                  std::function<void(Result<BlockCounts>)> done);
 
 }  // namespace weft::internal
