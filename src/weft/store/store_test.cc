@@ -384,6 +384,39 @@ TEST(Store, WithoutDigestsReplaceBeginsAnew) {
   EXPECT_EQ(pull(*store, id).value(), model.by_name());
 }
 
+TEST(Store, WhatIsLateForAnUploadThatWasBegunAnewIsNotInIt) {
+  const TemporaryDir dir;
+  auto store = open_store(dir);
+  const Model before = random_model(1), model = random_model(2);
+  UploadOffer offer = offer_of(model, false);
+  const Epoch first = open_upload(*store, "a", offer).value().epoch;
+  // One has begun to write, the other has only claimed its block.
+  auto writing = store->uploads()->claim(first, 1, 0, Encoding::kIdentity, 128).value();
+  auto claiming =
+      store->uploads()->claim(first, 2, 0, Encoding::kIdentity, before.data[2].size()).value();
+  std::ranges::copy(before.data[1], writing->buffer().begin());
+  ASSERT_TRUE(writing->filled(128));
+  offer.replace = true;
+  const Epoch anew = open_upload(*store, "a", offer).value().epoch;
+
+  EXPECT_FALSE(writing->settle(std::nullopt));
+  std::ranges::copy(before.data[2], claiming->buffer().begin());
+  static_cast<void>(claiming->filled(before.data[2].size()));
+  EXPECT_FALSE(claiming->settle(std::nullopt));
+  writing.reset();
+  claiming.reset();
+  ASSERT_TRUE(send_missing(*store, "a", anew, model, 1));
+
+  store.reset();
+  store = open_store(dir);
+  offer.replace = false;
+  const Epoch resumed = open_upload(*store, "a", offer).value().epoch;
+  ASSERT_TRUE(send_missing(*store, "a", resumed, model));
+  ASSERT_TRUE(seal(*store, "a", resumed));
+  const auto id = commit(*store, "a", resumed).value().version.id;
+  EXPECT_EQ(pull(*store, id).value(), model.by_name());
+}
+
 TEST(Store, AnAbortedUploadLeavesNothing) {
   const TemporaryDir dir;
   const Model model = random_model(1);
