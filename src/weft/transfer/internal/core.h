@@ -143,6 +143,7 @@ class Core final : public UploadHost, public std::enable_shared_from_this<Core> 
   void answer_finish(std::unique_lock<std::mutex> lock,
                      const Result<UpdateMachine::FinishStep>& step, Done<CommitReport> done);
   bool try_hand_over();
+  void blocking_apply(Upload& upload);
   void on_committed(const Handover& handover, const Result<WeightTarget::Committed>& committed);
   void blocking_confirm(const std::shared_ptr<Upload>& upload);
   bool try_take_back(const std::shared_ptr<Upload>& upload);

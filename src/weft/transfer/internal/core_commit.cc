@@ -9,6 +9,7 @@
 
 #include "weft/base/log.h"
 #include "weft/transfer/internal/core.h"
+#include "weft/transfer/internal/crew.h"
 #include "weft/transfer/internal/sha256.h"
 #include "weft/transfer/state_dir.h"
 
@@ -16,6 +17,10 @@ namespace weft::internal {
 namespace {
 
 using FinishStep = UpdateMachine::FinishStep;
+
+// That write a patch: one core alone waits for memory. Source: measured, 1.19 GB with 1 % changed,
+// 7.2 ns a change with two and 11.5 with one.
+constexpr unsigned kPatchThreads = 2;
 
 Instant now() {
   return std::chrono::steady_clock::now();
@@ -123,14 +128,29 @@ bool Core::try_hand_over() {
     return true;
   }
   auto patch = [self = shared_from_this(), upload]() -> Result<void> {
-    for (Patch& block : upload->patches) {
-      const auto entry = self->memory_of(*upload, block.place.entry);
-      apply_sparse(block.parsed, block_of(entry, block.place.block), &block.undo);
-    }
+    self->blocking_apply(*upload);
     return {};
   };
   target_.commit_in_place(std::move(patch), std::move(takeover), std::move(done));
   return true;
+}
+
+// In the pause, when nothing else computes. Blocks are disjoint.
+void Core::blocking_apply(Upload& upload) {
+  Crew crew;
+  const std::size_t threads =
+      std::min<std::size_t>(kPatchThreads, std::max<std::size_t>(1, upload.patches.size()));
+  auto next = upload.patches.begin();
+  crew.blocking_run(static_cast<unsigned>(threads), "weft-patch",
+                    [&](std::unique_lock<std::mutex>& lock) {
+                      while (next != upload.patches.end()) {
+                        Patch& block = *next++;
+                        lock.unlock();
+                        const auto entry = memory_of(upload, block.place.entry);
+                        apply_sparse(block.parsed, block_of(entry, block.place.block), &block.undo);
+                        lock.lock();
+                      }
+                    });
 }
 
 void Core::on_committed(const Handover& handover,
