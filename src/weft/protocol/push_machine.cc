@@ -15,6 +15,8 @@ using std::chrono::milliseconds;
 
 // Waits between tries: 0.1 s, doubled each time up to this.
 constexpr milliseconds kLongestWait{5'000};
+// Between tries while another connection has a block of ours: as Retry-After.
+constexpr milliseconds kBusyWait{1'000};
 // A Retry-After over this is cut to it.
 constexpr milliseconds kLongestWish{60'000};
 
@@ -200,7 +202,9 @@ void PushMachine::sent(const Result<Counts>& answer, std::uint64_t content_bytes
   // What cannot be mended counts before what can.
   if (error && (!failed_ || can_resume(failed_->code()))) {
     failed_ = std::move(error);
-    failed_retry_after_ = retry_after;
+    // What a connection that is gone holds opens by itself, but not before five quick tries are
+    // over.
+    failed_retry_after_ = answer ? std::optional(kBusyWait) : retry_after;
   }
   if (under_way_ == 0 && (failed_ || next_ == queue_.size())) end_round();
 }
