@@ -227,6 +227,19 @@ TEST(PushMachine, BusyBlocksAreAskedForAgain) {
   EXPECT_EQ(what_follows(machine), "ask");
 }
 
+TEST(PushMachine, BusyBlocksAreWaitedForBeyondTheTries) {
+  PushMachine machine = at(Step::kSend, {.retries = 2});
+  for (int i = 0; i < 10; ++i) {
+    machine.take(kTotal);
+    machine.sent(Counts{3, 0, 1}, kTotal);
+    ASSERT_EQ(machine.step(), Step::kWait);
+    machine.waited();
+    machine.serving(PushMachine::Serving{"blake3:old", "i"});
+    machine.opened(Opened{"u-1", 0, kAll});
+  }
+  EXPECT_EQ(machine.step(), Step::kSend);
+}
+
 TEST(PushMachine, OnlyTriesThatBringNothingAreCounted) {
   PushMachine machine = at(Step::kSend, {.retries = 2});
   std::uint64_t verified = 0;
