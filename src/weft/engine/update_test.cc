@@ -114,11 +114,12 @@ std::vector<std::uint32_t> whole_text(std::vector<std::uint32_t> prompt, const R
 // A change of weights that is over, and whether the set before is free.
 struct Change {
   std::promise<SwapReport> done;
-  std::promise<void> released;
-  std::future<void> free = released.get_future();
+  // The engine may say so when this is gone.
+  std::shared_ptr<std::promise<void>> released = std::make_shared<std::promise<void>>();
+  std::future<void> free = released->get_future();
 
   WeightChange change(std::string label, OnUpdate on_update) {
-    return {named(std::move(label)), on_update, [this] { released.set_value(); }};
+    return {named(std::move(label)), on_update, [said = released] { said->set_value(); }};
   }
   bool is_released() const {
     return free.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
