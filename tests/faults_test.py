@@ -10,32 +10,20 @@ import random
 import resource
 import signal
 import socket
-import subprocess
 import tempfile
 import threading
 import time
 import unittest
 
 from fault_proxy import Fault, FaultProxy
-from weft_testing import FIXTURES, TIMEOUT_S, WEFT, Program, Server
+from push_test import push
+from weft_testing import FIXTURES, TIMEOUT_S, WEFT, Program, Server, wait_for
 
 ROUNDS = int(os.environ.get("WEFT_CHAOS_ROUNDS", "2"))
 SEED = int(os.environ.get("WEFT_CHAOS_SEED", "1"))
 CONNECTIONS = int(os.environ.get("WEFT_CHAOS_CONNECTIONS", "500"))
 # What U2x does not share with U1, as the push sends it.
 PUSHED_BYTES = 1_198_080
-
-
-def push(*arguments, timeout=TIMEOUT_S):
-    return subprocess.run([WEFT, "push", *map(str, arguments)], capture_output=True, text=True, timeout=timeout)
-
-
-def until(condition, what):
-    deadline = time.monotonic() + TIMEOUT_S
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"{what}: not within {TIMEOUT_S} s")
-        time.sleep(0.02)
 
 
 def open_files(process):
@@ -78,6 +66,7 @@ class Readers:
 class Faults(unittest.TestCase):
     def setUp(self):
         self.random = random.Random(SEED)
+        self.struck = 0
 
     def check_whole(self, server, expected="12"):
         """What the server serves is U1 or U2x, whole; returns which."""
@@ -99,9 +88,11 @@ class Faults(unittest.TestCase):
             self.assertRegex(text, r"\A[12]+\Z")
 
     def through(self, server, fault, *arguments):
-        """Pushes U2x with `fault` on the second connection (the first one's calls are the opening)."""
+        """Pushes U2x under faults. `self.struck` counts the pushes in which one came to pass."""
         with FaultProxy(server.port, fault) as proxy:
-            return push(FIXTURES / "U2x", "--to", proxy.url, "--label", "new", *arguments)
+            done = push(FIXTURES / "U2x", "--to", proxy.url, "--label", "new", *arguments)
+            self.struck += proxy.done.is_set()
+            return done
 
     def test_cut_connections_resume(self):
         with Server("U1") as server, Readers(server) as readers:
@@ -113,6 +104,7 @@ class Faults(unittest.TestCase):
                 self.assertEqual(done.returncode, 0, f"cut at {at}: {done.stderr}")
                 self.assertEqual(self.check_whole(server), "2")
                 self.check_next_push(server)
+        self.assertGreater(self.struck, 0)
         self.check_readers(readers)
 
     def test_flipped_bytes_never_get_in(self):
@@ -125,6 +117,7 @@ class Faults(unittest.TestCase):
                 if done.returncode == 0:
                     self.assertEqual(which, "2")
                 self.check_next_push(server)
+        self.assertGreater(self.struck, 0)
         self.check_readers(readers)
 
     def test_slow_and_doubled_connections(self):
@@ -171,7 +164,7 @@ class Faults(unittest.TestCase):
     def test_a_stopped_pusher_goes_on(self):
         with Server("U1") as server, FaultProxy(server.port, lambda _: Fault(bytes_per_s=4_000_000)) as proxy:
             with Program("push", FIXTURES / "U2x", "--to", proxy.url) as pusher:
-                until(lambda: server.get("/weft/v1/status").json()["state"] != "idle", "the push begins")
+                wait_for(lambda: server.get("/weft/v1/status").json()["state"] != "idle", "the push begins")
                 pusher.process.send_signal(signal.SIGSTOP)
                 time.sleep(0.3)
                 self.check_whole(server)
@@ -182,7 +175,7 @@ class Faults(unittest.TestCase):
     def test_a_stopped_server_goes_on(self):
         with Server("U1") as server, FaultProxy(server.port, lambda _: Fault(bytes_per_s=4_000_000)) as proxy:
             with Program("push", FIXTURES / "U2x", "--to", proxy.url) as pusher:
-                until(lambda: server.get("/weft/v1/status").json()["state"] != "idle", "the push begins")
+                wait_for(lambda: server.get("/weft/v1/status").json()["state"] != "idle", "the push begins")
                 server.process.send_signal(signal.SIGSTOP)
                 time.sleep(0.5)
                 server.process.send_signal(signal.SIGCONT)
@@ -208,7 +201,7 @@ class Faults(unittest.TestCase):
             with Server("U1", "--state-dir", folder) as server:
                 done = push(FIXTURES / "U2x", "--to", server.url, "--label", "kept", "--json")
                 pushed = json.loads(done.stdout)["results"][0]["id"]
-                until((pathlib.Path(folder) / "current").exists, "it is saved")
+                wait_for((pathlib.Path(folder) / "current").exists, "it is saved")
                 server.process.kill()
                 server.wait()
             with Server("U1", "--state-dir", folder) as again:
@@ -224,11 +217,11 @@ class Faults(unittest.TestCase):
                     self.through(server, [fault])
                     self.check_next_push(server)
             round_trip()
-            until(lambda: open_files(server.process) < 64, "connections close")
+            wait_for(lambda: open_files(server.process) < 64, "connections close")
             files, memory = open_files(server.process), resident_bytes(server.process)
             for _ in range(3 * ROUNDS):
                 round_trip()
-            until(lambda: open_files(server.process) <= files + 4, "connections of cut pushes close")
+            wait_for(lambda: open_files(server.process) <= files + 4, "connections of cut pushes close")
             self.assertLess(resident_bytes(server.process), memory + (32 << 20))
 
     def test_many_idle_connections(self):
@@ -246,7 +239,7 @@ class Faults(unittest.TestCase):
                 done = push(FIXTURES / "U2x", "--to", server.url)
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertEqual(self.check_whole(server), "2")
-                until(lambda: open_files(server.process) >= before + count, "all connections are held")
+                wait_for(lambda: open_files(server.process) >= before + count, "all connections are held")
                 for each in idle[::2]:
                     each.sendall(b"\r\n")
                 for each in idle[::2]:
@@ -255,7 +248,7 @@ class Faults(unittest.TestCase):
             finally:
                 for each in idle:
                     each.close()
-            until(lambda: open_files(server.process) <= before + 8, "connections close")
+            wait_for(lambda: open_files(server.process) <= before + 8, "connections close")
 
 
 if __name__ == "__main__":

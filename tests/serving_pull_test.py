@@ -3,22 +3,13 @@
 import re
 import socket
 import threading
-import time
 import unittest
 
-from weft_testing import TIMEOUT_S, Server
+from weft_testing import TIMEOUT_S, Server, wait_for
 
 
 def text_of(server, max_tokens=4):
     return server.complete("A", max_tokens)["text"]
-
-
-def wait_for(condition, what):
-    deadline = time.monotonic() + TIMEOUT_S
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"still waiting for {what}")
-        time.sleep(0.01)
 
 
 class Sources(unittest.TestCase):

@@ -10,12 +10,21 @@ import re
 import signal
 import subprocess
 import threading
+import time
 import urllib.parse
 
 BINARY_DIR = pathlib.Path(os.environ["WEFT_BINARY_DIR"])
 WEFT = BINARY_DIR / "bin" / "weft"
 FIXTURES = BINARY_DIR / "fixtures"
 TIMEOUT_S = 60
+
+
+def wait_for(condition, what):
+    deadline = time.monotonic() + TIMEOUT_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what}: not within {TIMEOUT_S} s")
+        time.sleep(0.01)
 
 
 class Answer:
