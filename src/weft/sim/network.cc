@@ -6,12 +6,17 @@ namespace {
 // How long a server waits for bytes that do not come.
 constexpr seconds kHalfOpen{60};
 
+Error broken() {
+  return Error(ErrorCode::kDisconnected, "the connection broke");
+}
+
 }  // namespace
 
 void Node::crash() {
   if (!up_) return;
   up_ = false;
   simulation.trace(name, "crashes");
+  jobs_.clear();
   on_crash();
 }
 
@@ -26,6 +31,20 @@ void Node::restart() {
 void Node::after(Duration delay, Simulation::Event event) {
   simulation.after(delay, [this, me = instance_, event = std::move(event)] {
     if (is(me)) event();
+  });
+}
+
+void Node::post(Job job) {
+  jobs_.push_back(job);
+  if (jobs_.size() == 1) job();
+}
+
+void Node::job_done() {
+  after(Duration(0), [this] {
+    jobs_.pop_front();
+    if (jobs_.empty()) return;
+    const Job next = jobs_.front();
+    next();
   });
 }
 
@@ -122,8 +141,6 @@ class Network::Stream : public std::enable_shared_from_this<Network::Stream> {
     std::exchange(done_, nullptr)(result);
   }
 
-  static Error broken() { return Error(ErrorCode::kDisconnected, "the connection broke"); }
-
   Network& network_;
   Node& from_;
   Node& to_;
@@ -196,8 +213,6 @@ class Network::Fetch : public std::enable_shared_from_this<Network::Fetch> {
                            result ? "done" : result.error().message());
     done_(result);
   }
-
-  static Error broken() { return Error(ErrorCode::kDisconnected, "the connection broke"); }
 
   Network& network_;
   Node& from_;

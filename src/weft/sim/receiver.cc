@@ -34,7 +34,6 @@ Receiver::Receiver(Simulation& simulation_, Library& library, std::string name_,
 }
 
 void Receiver::on_crash() {
-  jobs_.clear();
   connections_.clear();
   readings_.clear();
   committing_.clear();
@@ -61,7 +60,7 @@ void Receiver::check_idle() {
   if (!engine_->is_confirmed()) {
     simulation.violated(rule::kVerified, "a patch was never hashed");
   }
-  if (!jobs_.empty() || !committing_.empty() || !waiting_.empty()) {
+  if (has_jobs() || !committing_.empty() || !waiting_.empty()) {
     simulation.violated(rule::kLeak, "a call still waits for its answer");
   }
 }
@@ -412,20 +411,6 @@ void Receiver::update(const std::string& owner, Reply<bool> reply) {
   if (*step != UpdateMachine::UpdateStep::kSeal) return reply(true);
   seal(owner, fmt::format("{}-{}", instance(), epoch),
        [reply](const Result<std::string>& id) { id ? reply(true) : reply(id.error()); });
-}
-
-void Receiver::post(Job job) {
-  jobs_.push_back(job);
-  if (jobs_.size() == 1) job();
-}
-
-void Receiver::job_done() {
-  after(Duration(0), [this] {
-    jobs_.erase(jobs_.begin());
-    if (jobs_.empty()) return;
-    const Job next = jobs_.front();
-    next();
-  });
 }
 
 }  // namespace weft::sim

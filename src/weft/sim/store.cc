@@ -29,7 +29,6 @@ Store::Store(Simulation& simulation_, Library& library, std::string name_)
       retention_(some_retention(simulation_.random)) {}
 
 void Store::on_crash() {
-  jobs_.clear();
   readers_.clear();
 }
 
@@ -59,7 +58,7 @@ void Store::do_something() {
 }
 
 void Store::check_idle() {
-  if (!jobs_.empty() || !readers_.empty()) {
+  if (has_jobs() || !readers_.empty()) {
     simulation.violated(rule::kLeak, "the store still does something");
   }
   check_disk();
@@ -304,20 +303,6 @@ void Store::check_disk() const {
       simulation.violated(rule::kHead, "the head " + head + " is of no version");
     }
   }
-}
-
-void Store::post(Job job) {
-  jobs_.push_back(job);
-  if (jobs_.size() == 1) job();
-}
-
-void Store::job_done() {
-  after(Duration(0), [this] {
-    jobs_.erase(jobs_.begin());
-    if (jobs_.empty()) return;
-    const Job next = jobs_.front();
-    next();
-  });
 }
 
 }  // namespace weft::sim

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -43,10 +44,16 @@ class Node {
   // What is lost with the process, and what it does first.
   virtual void on_crash() = 0;
   virtual void on_start() = 0;
+  // Jobs run one after the other, each until it calls job_done(). A crash drops them.
+  using Job = std::function<void()>;
+  void post(Job job);
+  void job_done();
+  bool has_jobs() const { return !jobs_.empty(); }
 
  private:
   bool up_ = true;
   std::uint64_t instance_ = 1;
+  std::deque<Job> jobs_;
 };
 
 // In percent of all calls, bodies or pieces.

@@ -107,7 +107,6 @@ class Receiver : public Source {
     const std::uint64_t reader_;
     bool is_cut_ = false;
   };
-  using Job = std::function<void()>;
   // What is kept of one staging beside the set.
   struct Kept {
     const Content* expected = nullptr;  // what its pusher means
@@ -131,9 +130,6 @@ class Receiver : public Source {
   void taken_over(Epoch epoch, const Result<void>& result);
   Result<void> apply_patches(const Staging& staging);
   void confirm();
-  // Jobs run one after the other, each until it calls job_done().
-  void post(Job job);
-  void job_done();
 
   Instant now() const { return simulation.now(); }
 
@@ -149,7 +145,6 @@ class Receiver : public Source {
   std::map<std::pair<Epoch, std::string>, VersionName>
       answered_;                       // the first answer to each commit
   std::map<std::size_t, Cells> undo_;  // of the last patch
-  std::vector<Job> jobs_;
   std::vector<std::weak_ptr<Body>> connections_;
   std::vector<std::weak_ptr<Reading>> readings_;
 };

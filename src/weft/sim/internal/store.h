@@ -42,7 +42,6 @@ class Store : public Node {
     std::vector<Digest> left;  // to be staged
     std::map<Digest, Cells> staged;
   };
-  using Job = std::function<void()>;
 
   void push();
   void stage(const std::shared_ptr<Push>& push);
@@ -65,8 +64,6 @@ class Store : public Node {
   void check_disk() const;
   bool is_full() const;
   std::string some_version();
-  void post(Job job);
-  void job_done();
   Duration some_time() const;
 
   Library& library_;
@@ -78,7 +75,6 @@ class Store : public Node {
   Catalog catalog_;
   ObjectLedger ledger_;
   std::map<std::string, unsigned> readers_;  // by id
-  std::vector<Job> jobs_;
 };
 
 }  // namespace weft::sim
