@@ -9,6 +9,7 @@
 
 #include <fmt/core.h>
 
+#include "weft/base/clock.h"
 #include "weft/protocol/push_machine.h"
 #include "weft/transfer/internal/answers.h"
 #include "weft/transfer/internal/blocks_body.h"
@@ -25,10 +26,6 @@ using internal::Answer;
 constexpr std::uint64_t kBatchBytes = 128ull << 20;
 // As much content is encoded before its body is sent.
 constexpr std::uint64_t kShortBatchBytes = 4 * kBlockBytes;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 std::string random_session() {
   std::random_device random;

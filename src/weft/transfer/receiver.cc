@@ -7,6 +7,7 @@
 
 #include <fmt/core.h>
 
+#include "weft/base/clock.h"
 #include "weft/base/file.h"
 #include "weft/base/log.h"
 #include "weft/transfer/internal/core.h"
@@ -129,16 +130,16 @@ Result<std::unique_ptr<Receiver>> Receiver::blocking_create(std::shared_ptr<Weig
   if (rules.patch_mode)
     log_info("weights: one set of {} bytes, patched in place", layout->size_bytes());
   const auto files = options.files ? *options.files : ModelFiles();
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = now();
   Resident served = internal::blocking_hash_resident(*serving, files, target.current());
   served.provenance.created_ms = std::chrono::duration_cast<std::chrono::milliseconds>(
                                      std::chrono::system_clock::now().time_since_epoch())
                                      .count();
-  const std::chrono::duration<double> hashed = std::chrono::steady_clock::now() - start;
+  const double hash_seconds = seconds_since(start);
   target.rename(served.name);
   auto core = std::make_shared<Core>(std::array{std::move(serving), std::move(second)},
                                      std::move(served), target, options, rules);
-  core->add_time(UpdateStage::kHash, hashed.count());
+  core->add_time(UpdateStage::kHash, hash_seconds);
   return std::unique_ptr<Receiver>(std::make_unique<ReceiverImpl>(std::move(core)));
 }
 

@@ -15,18 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The names in a folder; none when it cannot be read.
-std::vector<fs::path> names_in(const fs::path& folder) {
-  std::vector<fs::path> names;
-  std::error_code error;
-  for (fs::directory_iterator each(folder, error), end; !error && each != end;
-       each.increment(error)) {
-    names.push_back(each->path());
-  }
-  std::ranges::sort(names);
-  return names;
-}
-
 // When a file was written, as records tell time.
 std::int64_t written_ms(const fs::path& path) {
   std::error_code error;

@@ -6,6 +6,7 @@
 
 #include <fmt/core.h>
 
+#include "weft/base/clock.h"
 #include "weft/base/log.h"
 #include "weft/store/internal/archive_data.h"
 #include "weft/store/internal/block_writer.h"
@@ -14,10 +15,6 @@ namespace weft::store {
 namespace {
 
 namespace fs = std::filesystem;
-
-Instant now() {
-  return std::chrono::steady_clock::now();
-}
 
 bool is_open(Upload& upload) {
   return upload.committing || upload.machine.state(now()) != UpdateState::kIdle;

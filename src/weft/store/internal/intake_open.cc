@@ -5,6 +5,7 @@
 
 #include <fmt/core.h>
 
+#include "weft/base/clock.h"
 #include "weft/base/file.h"
 #include "weft/base/log.h"
 #include "weft/store/internal/intake.h"
@@ -19,26 +20,12 @@ constexpr std::string_view kBodyPrefix = "body-";
 // Uploads that are over are remembered, so that a call that is repeated is answered as before.
 constexpr std::size_t kRemembered = 64;
 
-Instant now() {
-  return std::chrono::steady_clock::now();
-}
-
 // Who offers what: the same offer of the same owner finds its blocks again.
 std::string folder_name(const std::string& owner, const Digest& skeleton) {
   Hasher hasher;
   hasher.update(skeleton.bytes);
   hasher.update(std::as_bytes(std::span(owner)));
   return digest_hex(hasher.finish());
-}
-
-std::vector<fs::path> names_in(const fs::path& folder) {
-  std::vector<fs::path> names;
-  std::error_code error;
-  for (fs::directory_iterator each(folder, error), end; !error && each != end;
-       each.increment(error)) {
-    names.push_back(each->path());
-  }
-  return names;
 }
 
 // Does the staged file hold the block that its name says, whole?

@@ -1,5 +1,8 @@
 #include "weft/store/internal/layout.h"
 
+#include <algorithm>
+#include <system_error>
+
 #include <boost/json.hpp>
 #include <fmt/core.h>
 
@@ -132,6 +135,17 @@ fs::path Layout::blocks(std::string_view id) const {
 fs::path Layout::object(const Digest& digest) const {
   const std::string hex = digest_hex(digest);
   return objects() / hex.substr(0, 2) / hex;
+}
+
+std::vector<fs::path> names_in(const fs::path& folder) {
+  std::vector<fs::path> names;
+  std::error_code error;
+  for (fs::directory_iterator each(folder, error), end; !error && each != end;
+       each.increment(error)) {
+    names.push_back(each->path());
+  }
+  std::ranges::sort(names);
+  return names;
 }
 
 std::string catalog_json(const Catalog& catalog) {

@@ -33,6 +33,9 @@ struct Layout {
   std::filesystem::path object(const Digest& digest) const;
 };
 
+// What is in a folder, sorted; nothing when it cannot be read.
+std::vector<std::filesystem::path> names_in(const std::filesystem::path& folder);
+
 std::string catalog_json(const Catalog& catalog);
 // Errors: kCorrupt naming what is wrong.
 Result<Catalog> parse_catalog(std::string_view json);

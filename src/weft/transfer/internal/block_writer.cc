@@ -4,16 +4,13 @@
 
 #include <fmt/core.h>
 
+#include "weft/base/clock.h"
 #include "weft/transfer/internal/block_fill.h"
 
 namespace weft::internal {
 namespace {
 
 using Use = BlockClaim::Use;
-
-double seconds_since(Instant start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 class Writer : public BlockWriter {
  public:
@@ -78,7 +75,7 @@ class WholeWriter final : public Writer {
 
   std::span<std::byte> buffer() override { return fill_.buffer(); }
   Result<void> filled(std::size_t size_bytes) override {
-    const Instant start = std::chrono::steady_clock::now();
+    const Instant start = now();
     fill_.filled(size_bytes);
     verify_seconds_ += seconds_since(start);
     return {};
@@ -112,7 +109,7 @@ class PayloadWriter final : public Writer {
   std::uint64_t left_bytes() const override { return claim_.payload_bytes - have_bytes_; }
   Result<void> settle(const std::optional<Digest>& expected) override {
     if (found() != BlockLedger::Claim::kYours) return {};
-    const Instant start = std::chrono::steady_clock::now();
+    const Instant start = now();
     auto decoded = decode();
     core_->count_block(encoding_, claim_.payload_bytes, seconds_since(start));
     if (!decoded) return std::move(decoded).error().with_context(name());

@@ -5,22 +5,11 @@
 
 #include <fmt/core.h>
 
+#include "weft/base/clock.h"
 #include "weft/base/log.h"
 #include "weft/transfer/internal/block_writer.h"
 
 namespace weft::internal {
-namespace {
-
-Instant now() {
-  return std::chrono::steady_clock::now();
-}
-
-double seconds_since(Instant start) {
-  return std::chrono::duration<double>(now() - start).count();
-}
-
-}  // namespace
-
 std::vector<Digest> hash_blocks(std::span<const std::byte> bytes) {
   std::vector<Digest> digests;
   for (std::uint64_t block = 0; block < block_count(bytes.size()); ++block) {

@@ -7,6 +7,7 @@
 
 #include <fmt/core.h>
 
+#include "weft/base/clock.h"
 #include "weft/base/log.h"
 #include "weft/transfer/internal/core.h"
 #include "weft/transfer/internal/crew.h"
@@ -21,10 +22,6 @@ using FinishStep = UpdateMachine::FinishStep;
 // That write a patch: one core alone waits for memory. Source: measured, 1.19 GB with 1 % changed,
 // 7.2 ns a change with two and 11.5 with one.
 constexpr unsigned kPatchThreads = 2;
-
-Instant now() {
-  return std::chrono::steady_clock::now();
-}
 
 std::int64_t unix_ms() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(

@@ -2,18 +2,13 @@
 
 #include <utility>
 
+#include "weft/base/clock.h"
 #include "weft/checkpoint/checkpoint_files.h"
 #include "weft/kernels/convert.h"
 #include "weft/transfer/internal/core.h"
 
 namespace weft::internal {
-namespace {
-
-Instant now() {
-  return std::chrono::steady_clock::now();
-}
-
-}  // namespace
+namespace {}  // namespace
 
 bool Core::try_path(const std::string& owner, const std::string& path, const Done<void>& done) {
   const auto opening = [&]() -> Result<Opening> {

@@ -4,6 +4,7 @@
 
 #include <fmt/core.h>
 
+#include "weft/base/clock.h"
 #include "weft/format/safetensors.h"
 #include "weft/protocol/block_frame.h"
 
@@ -226,7 +227,6 @@ class BlocksSink final : public http::BodySink {
     return {};
   }
 
-  static Instant now() { return std::chrono::steady_clock::now(); }
   bool is_mine() const { return writer_ && writer_->found() == BlockLedger::Claim::kYours; }
   BlockHolders::Block block() const { return {epoch_, frame_.tensor, frame_.block}; }
   void let_go() {
