@@ -5,9 +5,8 @@
 #include <future>
 #include <utility>
 
-#include <fmt/core.h>
-
 #include "weft/digest/digest.h"
+#include "weft/protocol/pull_machine.h"
 
 namespace weft {
 namespace {
@@ -20,37 +19,29 @@ Result<T> blocking_result(const std::function<void(UploadHost::Done<T>)>& call) 
   return promise.get_future().get();
 }
 
-}  // namespace
-
-// The values of all blocks, held to the manifest's digests.
-Result<std::vector<std::vector<Digest>>> HostTarget::blocking_block_list(
-    std::span<const ManifestEntry> entries) const {
-  http::Request request;
-  request.method = "GET";
-  request.target = "/weft/v1/versions/" + id_ + "/blocks";
-  WEFT_TRY(const http::Response response, source_.blocking_send(request));
-  if (response.status != 200) {
-    return Error(code_of_http_status(response.status),
-                 fmt::format("{}: no block list of {}", source_.server().text(), id_));
-  }
-  std::string_view rest = response.body;
-  std::vector<std::vector<Digest>> blocks;
-  for (const ManifestEntry& entry : entries) {
-    auto& list = blocks.emplace_back(static_cast<std::size_t>(block_count(entry.size_bytes)));
-    const std::size_t list_bytes = list.size() * sizeof(Digest);
-    if (rest.size() >= list_bytes) {
-      std::memcpy(list.data(), rest.data(), list_bytes);
-      rest.remove_prefix(list_bytes);
+// The blocks that no run has. Requires: the runs are in order.
+std::vector<BlockPlace> blocks_outside(std::span<const BlockLedger::Run> runs,
+                                       std::span<const std::uint64_t> sizes_bytes) {
+  std::vector<BlockPlace> places;
+  auto run = runs.begin();
+  for (std::uint64_t entry = 0; entry < sizes_bytes.size(); ++entry) {
+    for (std::uint64_t block = 0; block < block_count(sizes_bytes[entry]); ++block) {
+      const BlockPlace place{entry, block};
+      while (run != runs.end() && BlockPlace{run->tensor, run->first_block + run->blocks} <= place)
+        ++run;
+      const bool is_outside =
+          run == runs.end() || place < BlockPlace{run->tensor, run->first_block};
+      if (is_outside) places.push_back(place);
     }
-    if (merge_block_digests(list) == entry.digest) continue;
-    return Error(ErrorCode::kCorrupt, fmt::format("{}: the block list of {} is wrong at {}",
-                                                  source_.server().text(), id_, entry.name));
   }
-  return blocks;
+  return places;
 }
 
-Result<bool> HostTarget::blocking_prepare(const std::string& id, const Manifest& manifest) {
-  id_ = id;
+}  // namespace
+
+Result<PullTarget::Held> HostTarget::blocking_prepare(const std::string& id,
+                                                      const Manifest& manifest,
+                                                      const VersionDigests& digests) {
   WEFT_TRY(const auto entries, manifest_entries(manifest));
   for (const ManifestEntry& entry : entries) sizes_bytes_.push_back(entry.size_bytes);
   UploadOffer offer;
@@ -58,14 +49,14 @@ Result<bool> HostTarget::blocking_prepare(const std::string& id, const Manifest&
   for (const ManifestFile& file : manifest.files) {
     offer.files.push_back({file.name, file.size_bytes});
   }
-  WEFT_TRY(offer.blocks, blocking_block_list(entries));
+  offer.blocks = digests;
   offer.skeleton = digest_of(std::as_bytes(std::span(id)));  // same version, same upload
   WEFT_TRY(const UploadProgress progress,
            blocking_result<UploadProgress>([&](UploadHost::Done<UploadProgress> done) {
              host_.open_upload(owner_, std::move(offer), std::move(done));
            }));
   epoch_ = progress.epoch;
-  return false;
+  return Held{blocks_outside(progress.missing, sizes_bytes_)};
 }
 
 std::span<std::byte> HostTarget::place(std::size_t entry, std::uint64_t offset_bytes,
@@ -141,7 +132,7 @@ Result<void> HostTarget::blocking_finish() {
 
 Result<PulledUpload> blocking_pull_into(UploadHost& host, const std::string& owner,
                                         http::Client& source, const std::string& id) {
-  HostTarget target(host, source, owner);
+  HostTarget target(host, owner);
   const auto report = blocking_pull(source, id, target);
   if (report) return PulledUpload{*target.epoch(), target.sealed_id()};
   if (target.epoch()) host.fail(*target.epoch(), report.error());

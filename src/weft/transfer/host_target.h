@@ -1,6 +1,7 @@
 #pragma once
 // HostTarget: pulls a version from elsewhere into whoever takes uploads in, a receiver for one.
-// What the host has already it takes from itself, since it is told all digests first.
+// What the host has already it takes from itself, since it is told all digests first; only the rest
+// is fetched.
 
 #include <cstdint>
 #include <functional>
@@ -15,7 +16,6 @@
 #include "weft/base/result.h"
 #include "weft/http/client.h"
 #include "weft/protocol/block_ledger.h"
-#include "weft/protocol/pull_machine.h"
 #include "weft/transfer/puller.h"
 #include "weft/transfer/upload_host.h"
 
@@ -24,11 +24,11 @@ namespace weft {
 // One pull.
 class HostTarget final : public PullTarget {
  public:
-  // Asks `source` for the block list. It and `host` must outlive this; `owner` is the upload's.
-  HostTarget(UploadHost& host, http::Client& source, std::string owner)
-      : host_(host), source_(source), owner_(std::move(owner)) {}
+  // `host` must outlive this; `owner` is the upload's.
+  HostTarget(UploadHost& host, std::string owner) : host_(host), owner_(std::move(owner)) {}
 
-  Result<bool> blocking_prepare(const std::string& id, const Manifest& manifest) override;
+  Result<Held> blocking_prepare(const std::string& id, const Manifest& manifest,
+                                const VersionDigests& digests) override;
   std::span<std::byte> place(std::size_t entry, std::uint64_t offset_bytes,
                              std::span<std::byte> scratch) override;
   Result<void> blocking_write(std::size_t entry, std::uint64_t offset_bytes,
@@ -51,14 +51,10 @@ class HostTarget final : public PullTarget {
     std::uint64_t filled_bytes = 0;
   };
 
-  Result<std::vector<std::vector<Digest>>> blocking_block_list(
-      std::span<const ManifestEntry> entries) const;
   Result<void> blocking_settle(const BlockPlace& place, std::span<const std::byte> block);
 
   UploadHost& host_;
-  http::Client& source_;
   const std::string owner_;
-  std::string id_;
   std::vector<std::uint64_t> sizes_bytes_;  // [entries]
   std::optional<Epoch> epoch_;
   std::string sealed_id_;

@@ -1,56 +1,22 @@
-// A pull into an upload: what reaches the host, block by block, with a host and a source that do
-// what the test says.
+// A pull into an upload: what reaches the host, block by block, with a host that does what the test
+// says, and with a receiver.
 
 #include "weft/transfer/host_target.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <utility>
 
 #include <gtest/gtest.h>
 
 #include "weft/format/manifest.h"
+#include "weft/transfer/publisher.h"
+#include "weft/transfer/transfer_fixture.h"
 
 namespace weft {
 namespace {
 
-using Bytes = std::vector<std::byte>;
-
-// Answers every request with one body.
-class OneAnswer final : public http::Client {
- public:
-  const http::Url& server() const override { return url_; }
-  Result<http::Response> blocking_send(const http::Request&) override {
-    http::Response response;
-    response.body = body;
-    return response;
-  }
-  std::vector<Result<http::Response>> blocking_send_all(std::span<const http::Request>) override {
-    return {};
-  }
-  Result<http::Response> blocking_send_from(const http::Request&,
-                                            std::span<const std::span<const std::byte>>,
-                                            const std::function<void(std::uint64_t)>&) override {
-    return http::Response();
-  }
-  Result<http::Response> blocking_send_source(const http::Request&, http::BodySource&) override {
-    return http::Response();
-  }
-  Result<http::Response> blocking_send_into(const http::Request&, http::BodySink&) override {
-    return http::Response();
-  }
-  Result<http::Response> blocking_send_streaming(
-      const http::Request&, const std::function<bool(std::string_view)>&) override {
-    return http::Response();
-  }
-  void cancel() override {}
-
-  std::string body;
-
- private:
-  http::Url url_;
-};
+using namespace transfer_test;
 
 // Takes blocks that have the announced digest.
 class KeepingHost final : public UploadHost {
@@ -61,6 +27,7 @@ class KeepingHost final : public UploadHost {
     offer = std::move(opened);
     UploadProgress progress;
     progress.epoch = 7;
+    progress.missing = missing;
     done(std::move(progress));
   }
   Result<std::unique_ptr<BlockWriter>> claim(Epoch epoch, std::uint64_t entry, std::uint64_t block,
@@ -85,6 +52,7 @@ class KeepingHost final : public UploadHost {
 
   std::string opened_by;
   UploadOffer offer;
+  std::vector<BlockLedger::Run> missing{{0, 0, 2}, {1, 0, 1}};
   std::map<BlockPlace, Bytes> kept;
 
  private:
@@ -130,12 +98,12 @@ class HostTargetTest : public ::testing::Test {
     manifest_.tensors.push_back({{"w", DType::kU8, {tensor_.size()}}, digest_of(tensor_)});
     manifest_.files.push_back({"config.json", file_.size(), digest_of(file_)});
     const std::span<const std::byte> whole = tensor_;
-    add_digest(block_digest(whole.size(), 0, whole.first(kBlockBytes)));
-    add_digest(block_digest(whole.size(), 1, whole.subspan(kBlockBytes)));
-    add_digest(block_digest(file_.size(), 0, file_));
+    digests_ = {{block_digest(whole.size(), 0, whole.first(kBlockBytes)),
+                 block_digest(whole.size(), 1, whole.subspan(kBlockBytes))},
+                {block_digest(file_.size(), 0, file_)}};
   }
-  void add_digest(const Digest& digest) {
-    source_.body.append(reinterpret_cast<const char*>(digest.bytes.data()), digest.bytes.size());
+  Result<PullTarget::Held> prepare() {
+    return target_.blocking_prepare("blake3:x", manifest_, digests_);
   }
   // A piece arrives, as a pull brings it.
   void bring(std::size_t entry, std::uint64_t offset_bytes, std::span<const std::byte> bytes) {
@@ -149,16 +117,15 @@ class HostTargetTest : public ::testing::Test {
   Bytes tensor_ = Bytes(kBlockBytes + kBlockBytes / 2);
   Bytes file_ = Bytes(10, std::byte{'x'});
   Manifest manifest_;
-  OneAnswer source_;
+  VersionDigests digests_;
   KeepingHost host_;
-  HostTarget target_{host_, source_, "someone"};
+  HostTarget target_{host_, "someone"};
 };
 
 TEST_F(HostTargetTest, OpensAnUploadWithAllDigestsAndSealsIt) {
-  ASSERT_TRUE(target_.blocking_prepare("blake3:x", manifest_));
+  ASSERT_TRUE(prepare());
   EXPECT_EQ(host_.opened_by, "someone");
-  EXPECT_EQ(host_.offer.blocks.size(), 2u);
-  EXPECT_EQ(host_.offer.blocks[0].size(), 2u);
+  EXPECT_EQ(host_.offer.blocks, digests_);
   EXPECT_EQ(host_.offer.files.at(0).name, "config.json");
   EXPECT_EQ(target_.epoch(), 7u);
 
@@ -167,7 +134,7 @@ TEST_F(HostTargetTest, OpensAnUploadWithAllDigestsAndSealsIt) {
 }
 
 TEST_F(HostTargetTest, ABlockInTwoPartsReachesTheHostWhole) {
-  ASSERT_TRUE(target_.blocking_prepare("blake3:x", manifest_));
+  ASSERT_TRUE(prepare());
   const auto first = std::span(std::as_const(tensor_)).first(kBlockBytes);
   bring(0, 1000, first.subspan(1000));
   EXPECT_TRUE(host_.kept.empty());
@@ -185,7 +152,7 @@ TEST_F(HostTargetTest, ABlockInTwoPartsReachesTheHostWhole) {
 }
 
 TEST_F(HostTargetTest, WrongBytesLeaveTheBlockOpenAndMayComeAgain) {
-  ASSERT_TRUE(target_.blocking_prepare("blake3:x", manifest_));
+  ASSERT_TRUE(prepare());
   bring(1, 0, Bytes(10, std::byte{'y'}));
   EXPECT_TRUE(host_.kept.empty());
   bring(1, 0, file_);
@@ -203,13 +170,31 @@ TEST_F(HostTargetTest, WrongBytesLeaveTheBlockOpenAndMayComeAgain) {
   EXPECT_TRUE(std::ranges::equal((host_.kept.at({0, 0})), first));
 }
 
-TEST_F(HostTargetTest, ABlockListThatIsNotTheManifestsIsRefused) {
-  source_.body[3] = static_cast<char>(source_.body[3] ^ 1);
-  EXPECT_EQ(target_.blocking_prepare("blake3:x", manifest_).error().code(), ErrorCode::kCorrupt);
-  source_.body.resize(40);
-  EXPECT_EQ(HostTarget(host_, source_, "o").blocking_prepare("blake3:x", manifest_).error().code(),
-            ErrorCode::kCorrupt);
-  EXPECT_EQ(host_.opened_by, "");
+TEST_F(HostTargetTest, WhatTheHostDoesNotMissIsHeld) {
+  host_.missing = {{0, 1, 1}};
+  const auto held = prepare();
+  ASSERT_TRUE(held);
+  EXPECT_EQ(held->blocks, (std::vector<BlockPlace>{{0, 0}, {1, 0}}));
+  EXPECT_FALSE(held->maybe_more);
+}
+
+TEST(PullIntoAReceiver, FetchesWhatItDoesNotServeAlready) {
+  Bench source, receiver;
+  Tensors next = source.first();
+  next.data[next.find("model.large.weight")][kBlockBytes + 5] ^= std::byte{1};
+  const auto pushed = blocking_push(source.client(), next.views(), {});
+  ASSERT_TRUE(pushed) << pushed.error().message();
+
+  HostTarget target(*receiver.receiver().upload_host(), "someone");
+  const auto report = blocking_pull(source.client(), pushed->id, target);
+
+  ASSERT_TRUE(report) << report.error().message();
+  EXPECT_EQ(report->fetched_bytes, kBlockBytes) << "one block";
+  EXPECT_EQ(target.sealed_id(), pushed->id);
+  ASSERT_TRUE(blocking_result([&](Receiver::Done done) {
+    receiver.receiver().finish_update("someone", "", std::move(done));
+  }));
+  EXPECT_EQ(receiver.served(), next.bytes());
 }
 
 }  // namespace

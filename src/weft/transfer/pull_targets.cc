@@ -97,7 +97,9 @@ std::string index_json(const std::vector<std::span<const ManifestTensor>>& shard
 
 }  // namespace
 
-Result<bool> MemoryTarget::blocking_prepare(const std::string&, const Manifest& manifest) {
+Result<PullTarget::Held> MemoryTarget::blocking_prepare(const std::string&,
+                                                        const Manifest& manifest,
+                                                        const VersionDigests&) {
   WEFT_TRY_VOID(check_files(manifest));
   std::vector<TensorSpec> specs = specs_of(manifest);
   if (!weights_) {
@@ -119,7 +121,7 @@ Result<bool> MemoryTarget::blocking_prepare(const std::string&, const Manifest& 
     text.resize(static_cast<std::size_t>(file.size_bytes));
     entries_.push_back(std::as_writable_bytes(std::span(text)));
   }
-  return false;
+  return Held{};
 }
 
 std::span<std::byte> MemoryTarget::place(std::size_t entry, std::uint64_t offset_bytes,
@@ -141,7 +143,9 @@ FolderTarget::~FolderTarget() {
   for (const OpenFile& file : files_) ::close(file.fd);
 }
 
-Result<bool> FolderTarget::blocking_prepare(const std::string& id, const Manifest& manifest) {
+Result<PullTarget::Held> FolderTarget::blocking_prepare(const std::string& id,
+                                                        const Manifest& manifest,
+                                                        const VersionDigests&) {
   WEFT_TRY_VOID(check_files(manifest));
   std::error_code failed;
   if (fs::exists(folder_, failed) && !fs::is_empty(folder_, failed)) {
@@ -159,7 +163,7 @@ Result<bool> FolderTarget::blocking_prepare(const std::string& id, const Manifes
     WEFT_TRY_VOID(blocking_create(file.name, file.size_bytes, ""));
     entries_.push_back({files_.size() - 1, 0});
   }
-  return resumes;
+  return Held{.maybe_more = resumes};
 }
 
 Result<void> FolderTarget::blocking_create_shards(const Manifest& manifest) {

@@ -22,7 +22,8 @@ class MemoryTarget final : public PullTarget {
   explicit MemoryTarget(std::shared_ptr<WeightSet> weights = nullptr)
       : weights_(std::move(weights)) {}
 
-  Result<bool> blocking_prepare(const std::string& id, const Manifest& manifest) override;
+  Result<Held> blocking_prepare(const std::string& id, const Manifest& manifest,
+                                const VersionDigests& digests) override;
   std::span<std::byte> place(std::size_t entry, std::uint64_t offset_bytes,
                              std::span<std::byte> scratch) override;
   Result<void> blocking_write(std::size_t, std::uint64_t, std::span<const std::byte>) override {
@@ -58,7 +59,8 @@ class FolderTarget final : public PullTarget {
 
   // Errors: kConflict when the folder is there and not empty; kInvalidArgument for a file that is
   // none of a model's; kForbidden, kNoSpace, kInternal.
-  Result<bool> blocking_prepare(const std::string& id, const Manifest& manifest) override;
+  Result<Held> blocking_prepare(const std::string& id, const Manifest& manifest,
+                                const VersionDigests& digests) override;
   std::span<std::byte> place(std::size_t, std::uint64_t, std::span<std::byte> scratch) override {
     return scratch;
   }

@@ -58,15 +58,14 @@ class Pull {
     while (machine_.step() != Step::kDone && machine_.step() != Step::kFailed) blocking_step();
     if (machine_.step() == Step::kFailed) return machine_.error();
     // A version without a byte has come to its end without this.
-    if (!prepared_) WEFT_TRY_VOID(target_.blocking_prepare(machine_.id(), machine_.content()));
+    if (!prepared_) {
+      WEFT_TRY_VOID(target_.blocking_prepare(machine_.id(), machine_.content(), all_digests()));
+    }
     WEFT_TRY_VOID(target_.blocking_finish());
     PullReport report;
     report.id = machine_.id();
     report.manifest = machine_.content();
-    for (std::size_t entry = 0; entry < machine_.entries().size(); ++entry) {
-      const auto digests = machine_.digests(entry);
-      report.digests.emplace_back(digests.begin(), digests.end());
-    }
+    report.digests = all_digests();
     report.total_bytes = machine_.total_bytes();
     report.held_bytes = machine_.held_bytes();
     report.fetched_bytes = report.total_bytes - report.held_bytes;
@@ -110,9 +109,10 @@ class Pull {
   // Makes room, and takes over what is at hand.
   void blocking_prepare() {
     prepared_ = true;
-    const auto resumes = target_.blocking_prepare(machine_.id(), machine_.content());
-    if (!resumes) return machine_.give_up(resumes.error());
-    if (*resumes)
+    const auto held = target_.blocking_prepare(machine_.id(), machine_.content(), all_digests());
+    if (!held) return machine_.give_up(held.error());
+    hold(held->blocks);
+    if (held->maybe_more)
       blocking_hold([this](const BlockPlace& place, std::span<std::byte> scratch) {
         return blocking_has(place, scratch);
       });
@@ -147,7 +147,11 @@ class Pull {
       }
     });
     if (failed) return machine_.give_up(*failed);
-    for (const BlockPlace& place : found) {
+    hold(found);
+  }
+
+  void hold(std::span<const BlockPlace> places) {
+    for (const BlockPlace& place : places) {
       if (machine_.step() == Step::kFetch) machine_.hold(place);
     }
   }
@@ -262,6 +266,14 @@ class Pull {
     return static_cast<std::size_t>(block_length(entry_bytes(place), place.block));
   }
   static std::uint64_t offset_of(const BlockPlace& place) { return place.block * kBlockBytes; }
+  VersionDigests all_digests() const {
+    VersionDigests all;
+    for (std::size_t entry = 0; entry < machine_.entries().size(); ++entry) {
+      const auto digests = machine_.digests(entry);
+      all.emplace_back(digests.begin(), digests.end());
+    }
+    return all;
+  }
   const Digest& wanted(const BlockPlace& place) const {
     return machine_.digests(place.entry)[place.block];
   }

@@ -14,6 +14,7 @@
 #include "weft/base/result.h"
 #include "weft/format/manifest.h"
 #include "weft/http/client.h"
+#include "weft/protocol/block_ledger.h"
 #include "weft/transfer/tensor_source.h"
 
 namespace weft {
@@ -23,9 +24,16 @@ class PullTarget {
  public:
   virtual ~PullTarget() = default;
 
-  // Reserves what the version needs; before all other calls. True: some of it may be there from an
-  // earlier pull of the same version, so that reading and hashing it is worth while. Blocks.
-  virtual Result<bool> blocking_prepare(const std::string& id, const Manifest& manifest) = 0;
+  // What is there before anything has come.
+  struct Held {
+    std::vector<BlockPlace> blocks{};  // that are right
+    // Others may be there from an earlier pull of the same version, so that reading and hashing
+    // them is worth while.
+    bool maybe_more = false;
+  };
+  // Reserves what the version needs; before all other calls. `digests`: of all blocks. Blocks.
+  virtual Result<Held> blocking_prepare(const std::string& id, const Manifest& manifest,
+                                        const VersionDigests& digests) = 0;
   // Memory for bytes [offset, offset + scratch.size()) of an entry: where they belong, or
   // `scratch`.
   virtual std::span<std::byte> place(std::size_t entry, std::uint64_t offset_bytes,
