@@ -23,15 +23,15 @@ struct FollowedHead {
   static Result<FollowedHead> parse(std::string_view text);
 };
 
-// What the head points to now. Blocks. Errors: the source's; kCorrupt for an answer that is none.
-Result<HeadPlace> blocking_head(http::Client& source, const std::string& head);
-
 // Pulls what the head points to and commits it, whenever it moves. Thread-safe.
 class Following {
  public:
   // `served`: what of the source is served already; "" is nothing. `receiver` must outlive this.
   Following(std::unique_ptr<http::Client> source, const std::string& head, std::string served,
             Receiver& receiver);
+
+  // Ends the pull under way and takes nothing more. Blocks.
+  void blocking_stop() { follower_.blocking_stop(); }
 
   // 1 while the head points to another version than came from it last.
   std::uint64_t lag() const { return lag_.load(std::memory_order_relaxed); }

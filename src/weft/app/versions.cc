@@ -25,10 +25,6 @@ Result<json::object> blocking_get_object(http::Client& server, const std::string
 }
 
 // A member of a peer's answer, or what stands for it where it is absent or of another type.
-std::string text_of(const json::object& object, const char* name) {
-  const json::value* const value = object.if_contains(name);
-  return value != nullptr && value->is_string() ? std::string(value->get_string()) : "";
-}
 std::int64_t number_of(const json::object& object, const char* name) {
   const json::value* const value = object.if_contains(name);
   if (value == nullptr || !value->is_int64()) return 0;
@@ -41,11 +37,11 @@ const json::array& array_of(const json::object& object, const char* name) {
 }
 
 void print_version(const json::object& version, const json::array& heads) {
-  const std::string id = text_of(version, "id");
+  const std::string id = string_member(version, "id");
   std::vector<std::string> names;
   for (const json::value& head : heads) {
-    if (head.is_object() && text_of(head.get_object(), "id") == id) {
-      names.push_back("#" + text_of(head.get_object(), "name"));
+    if (head.is_object() && string_member(head.get_object(), "id") == id) {
+      names.push_back("#" + string_member(head.get_object(), "name"));
     }
   }
   for (const json::value& label : array_of(version, "labels")) {
@@ -53,9 +49,9 @@ void print_version(const json::object& version, const json::array& heads) {
   }
   constexpr std::int64_t kMillis = 1000;
   const std::time_t created = number_of(version, "created_ms") / kMillis;
-  fmt::print("{}  {:8}  {:%F %T}  {:>9}  {}\n", id, text_of(version, "state"), fmt::gmtime(created),
-             bytes_text(static_cast<std::uint64_t>(number_of(version, "bytes"))),
-             fmt::join(names, " "));
+  fmt::print(
+      "{}  {:8}  {:%F %T}  {:>9}  {}\n", id, string_member(version, "state"), fmt::gmtime(created),
+      bytes_text(static_cast<std::uint64_t>(number_of(version, "bytes"))), fmt::join(names, " "));
 }
 
 Result<void> blocking_list(const VersionsConfig& config) {

@@ -179,6 +179,11 @@ Result<json::value> parse_json(std::string_view text) {
   return parser.handler().release();
 }
 
+std::string string_member(const boost::json::object& object, std::string_view name) {
+  const auto* const value = object.if_contains({name.data(), name.size()});
+  return value != nullptr && value->is_string() ? std::string(value->get_string()) : std::string();
+}
+
 std::string canonical_json(const json::value& value) {
   std::string out;
   write_value(value, out);

@@ -19,6 +19,9 @@ inline constexpr std::uint32_t kMaxJsonDepth = 64;
 // disagree about, and for depth over kMaxJsonDepth.
 Result<boost::json::value> parse_json(std::string_view text);
 
+// A member of a peer's answer; "" where it is absent or no string.
+std::string string_member(const boost::json::object& object, std::string_view name);
+
 // RFC 8785 for values without floating-point numbers: members sorted by the UTF-16 code units of
 // their names, no white space, shortest escapes. Requires: no double in `value`.
 std::string canonical_json(const boost::json::value& value);

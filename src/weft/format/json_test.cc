@@ -63,5 +63,14 @@ TEST(CanonicalJson, IsAFixedPoint) {
   EXPECT_EQ(canonical(text), text);
 }
 
+TEST(StringMember, IsEmptyWhereThereIsNoString) {
+  const auto value = parse_json(R"({"a":"text","b":1})").value();
+  const auto& object = value.get_object();
+
+  EXPECT_EQ(string_member(object, "a"), "text");
+  EXPECT_EQ(string_member(object, "b"), "");
+  EXPECT_EQ(string_member(object, "c"), "");
+}
+
 }  // namespace
 }  // namespace weft

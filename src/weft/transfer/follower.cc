@@ -23,17 +23,28 @@ constexpr milliseconds kLongestPause{5'000};
 Result<HeadPlace> parse_head(std::string_view body) {
   const auto value = parse_json(body);
   const auto* const object = value ? value->if_object() : nullptr;
-  const auto text = [&](const char* name) {
-    const auto* const member = object == nullptr ? nullptr : object->if_contains(name);
-    return member != nullptr && member->is_string() ? std::string(member->get_string())
-                                                    : std::string();
-  };
-  HeadPlace place{text("id"), text("label")};
+  HeadPlace place;
+  if (object != nullptr) place = {string_member(*object, "id"), string_member(*object, "label")};
   if (!try_parse_digest(place.id)) return Error(ErrorCode::kCorrupt, "the head has no id");
   return place;
 }
 
+http::Request head_request(const std::string& head, std::string_view query = "") {
+  http::Request request;
+  request.method = "GET";
+  request.target = fmt::format("/weft/v1/heads/{}{}", http::percent_encode(head), query);
+  return request;
+}
+
 }  // namespace
+
+Result<HeadPlace> blocking_head(http::Client& source, const std::string& head) {
+  WEFT_TRY(const http::Response response, source.blocking_send(head_request(head)));
+  auto place = response.status < 400 ? parse_head(response.body)
+                                     : Result<HeadPlace>(http::error_of_response(response));
+  if (!place) return std::move(place).error().with_context(source.server().text());
+  return place;
+}
 
 HeadFollower::HeadFollower(std::unique_ptr<http::Client> source, Options options, Moved moved)
     : source_(std::move(source)),
@@ -81,10 +92,8 @@ void HeadFollower::run() {
 }
 
 Result<std::optional<HeadPlace>> HeadFollower::blocking_poll() {
-  http::Request request;
-  request.method = "GET";
-  request.target = fmt::format("/weft/v1/heads/{}?wait={}", http::percent_encode(options_.head),
-                               options_.wait.count());
+  http::Request request =
+      head_request(options_.head, fmt::format("?wait={}", options_.wait.count()));
   if (!known_id_.empty()) request.headers.add("If-None-Match", '"' + known_id_ + '"');
   constexpr int kNotModified = 304;
   auto response = source_->blocking_send(request);

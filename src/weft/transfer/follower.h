@@ -19,6 +19,10 @@ struct HeadPlace {
   std::string label;  // "" where it has none
 };
 
+// Where a head of `source` is now. Blocks. Errors: the source's own, with its words; kCorrupt where
+// it names no id.
+Result<HeadPlace> blocking_head(http::Client& source, const std::string& head);
+
 // Thread-safe.
 class HeadFollower {
  public:

@@ -22,10 +22,6 @@ using namespace transfer_test;
 using ::testing::HasSubstr;
 using Files = std::map<std::string, std::string>;
 
-std::unique_ptr<http::Client> client_of(std::uint16_t port) {
-  return http::Client::make(http::Url::parse(fmt::format("http://127.0.0.1:{}", port)).value());
-}
-
 // A version as the wire has it.
 struct Wire {
   std::string id, manifest, blocks, data;

@@ -23,10 +23,6 @@ using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 using Fault = CuttingRelay::Fault;
 
-std::unique_ptr<http::Client> client_of(std::uint16_t port) {
-  return http::Client::make(http::Url::parse(fmt::format("http://127.0.0.1:{}", port)).value());
-}
-
 PushOptions cold() {
   PushOptions options;
   options.announce = Announce::kNever;

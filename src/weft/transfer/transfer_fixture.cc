@@ -247,8 +247,7 @@ Bench::Bench(const std::vector<TensorSpec>& model, ReceiverOptions options) : mo
   http::ServerOptions server_options;
   server_options.port = 0;
   server_ = http::Server::create(server_options, receiver_->routes()).value();
-  client_ = http::Client::make(
-      http::Url::parse(fmt::format("http://127.0.0.1:{}", server_->port())).value());
+  client_ = client_of(server_->port());
 }
 
 Bench::~Bench() {
@@ -278,6 +277,10 @@ http::Response Bench::call(const std::string& method, const std::string& target,
 
 std::string Bench::state() {
   return member(call("GET", "/weft/v1/status").body, "state");
+}
+
+std::unique_ptr<http::Client> client_of(std::uint16_t port) {
+  return http::Client::make(http::Url::parse(fmt::format("http://127.0.0.1:{}", port)).value());
 }
 
 std::string wire_request(std::string_view method, std::string_view target, std::string_view body,

@@ -118,6 +118,9 @@ class Bench {
   std::unique_ptr<http::Client> client_;
 };
 
+// A client of 127.0.0.1:`port`.
+std::unique_ptr<http::Client> client_of(std::uint16_t port);
+
 // A request as it goes over the wire. `chunk_bytes`: of a chunked body, 0: with Content-Length.
 std::string wire_request(std::string_view method, std::string_view target, std::string_view body,
                          std::string_view session = "", std::size_t chunk_bytes = 0);

@@ -17,10 +17,6 @@ namespace {
 using namespace transfer_test;
 using namespace std::chrono_literals;
 
-std::unique_ptr<http::Client> client_of(std::uint16_t port) {
-  return http::Client::make(http::Url::parse(fmt::format("http://127.0.0.1:{}", port)).value());
-}
-
 TEST(Push, ReplacesWhatIsServed) {
   Bench bench;
   const auto next = random_tensors(bench.model(), 2);
