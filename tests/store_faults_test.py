@@ -17,7 +17,7 @@ from fault_proxy import Fault, FaultProxy
 from faults_test import ROUNDS, SEED, open_files
 from push_test import push
 from store_test import Store
-from weft_testing import FIXTURES, TIMEOUT_S, WEFT, Program, Server, wait_for
+from weft_testing import FIXTURES, TIMEOUT_S, WEFT, Listener, Program, Server, wait_for
 
 VERSIONS = ("U1", "U2x", "P_llama", "P2")
 PULLED_BYTES = 2_600_000
@@ -161,8 +161,7 @@ class StoreFaults(unittest.TestCase):
                 store.process.kill()
                 store.wait()
                 self.assertEqual(server.complete("x" * 8, 4)["text"], "2222")
-                with Program("store", self.folder, "--port", port) as again:
-                    again.wait_for_line("listening on")
+                with Listener("store", self.folder, "--port", port) as again:
                     self.assertEqual(push(FIXTURES / "U1", "--to", store.url, "--head", "main").returncode, 0)
                     wait_for(lambda: server.complete("x" * 8, 4)["text"] == "1111", "the follower follows again")
                     self.assertEqual(again.stop(signal.SIGTERM), 128 + signal.SIGTERM)

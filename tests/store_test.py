@@ -6,34 +6,16 @@ import subprocess
 import tempfile
 import time
 import unittest
-import urllib.parse
 
 from push_test import Relay, push
-from weft_testing import FIXTURES, TIMEOUT_S, WEFT, Answer, Program
+from weft_testing import FIXTURES, TIMEOUT_S, WEFT, Listener, Program
 
 
-class Store(Program):
-    """`weft store DIR FLAGS...` on a free port, ready to answer."""
+class Store(Listener):
+    """`weft store DIR FLAGS...` on a free port."""
 
     def __init__(self, folder, *flags):
         super().__init__("store", folder, "--port", "0", *flags)
-        try:
-            self.url = self.wait_for_line(r"listening on (http://\S+)").group(1)
-        except BaseException:
-            self.__exit__()
-            raise
-        self.port = urllib.parse.urlsplit(self.url).port
-
-    def request(self, method, path, body=None, headers=None):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT_S)
-        try:
-            connection.request(method, path, body=body, headers=headers or {})
-            return Answer(connection.getresponse())
-        finally:
-            connection.close()
-
-    def get(self, path, **headers):
-        return self.request("GET", path, headers=headers)
 
     def versions(self):
         return self.get("/weft/v1/versions").json()["versions"]
@@ -119,7 +101,7 @@ class StoreProcess(unittest.TestCase):
     def test_heads_move_by_if_match(self):
         with Store(self.folder) as store:
             first, second = self.short_push(store, "P_llama"), self.short_push(store, "P2")
-            put = lambda to, **headers: store.request("PUT", "/weft/v1/heads/main", json.dumps({"id": to}), headers)
+            put = lambda to, **headers: store.request("PUT", "/weft/v1/heads/main", {"id": to}, headers)
             self.assertEqual(put(first, **{"If-None-Match": "*"}).status, 200)
             self.assertEqual(put(second, **{"If-None-Match": "*"}).status, 412)
             self.assertEqual(put(second, **{"If-Match": f'"{first}"'}).status, 200)

@@ -99,12 +99,11 @@ class Program:
             self.wait()
 
 
-class Server(Program):
-    """`weft serve MODEL FLAGS...` on a free port, ready to answer. `model` is a folder, a fixture's name, or None."""
+class Listener(Program):
+    """A `weft` command that listens, ready to answer."""
 
-    def __init__(self, model, *flags, port=0):
-        folder = [] if model is None else [FIXTURES / model]
-        super().__init__("serve", *folder, "--port", port, "--threads", "2", *flags)
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
         try:
             self.url = self.wait_for_line(r"listening on (http://\S+)").group(1)
         except BaseException:
@@ -134,6 +133,14 @@ class Server(Program):
 
     def post(self, path, body=None, **more):
         return self.request("POST", path, body, **more)
+
+
+class Server(Listener):
+    """`weft serve MODEL FLAGS...` on a free port. `model` is a folder, a fixture's name, or None."""
+
+    def __init__(self, model, *flags, port=0):
+        folder = [] if model is None else [FIXTURES / model]
+        super().__init__("serve", *folder, "--port", port, "--threads", "2", *flags)
 
     def complete(self, prompt, max_tokens=16, **more):
         """The first choice of a greedy completion."""
