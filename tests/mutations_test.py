@@ -85,7 +85,7 @@ def main():
     patches = sorted((SOURCE / "tests/mutations").glob("*.patch"))
     assert len(patches) >= LEAST_PATCHES, f"{len(patches)} mutations, at least {LEAST_PATCHES} are wanted"
     if sys.argv[1:]:
-        patches = [patch for patch in patches if patch.stem in sys.argv[1:]]
+        patches = [SOURCE / "tests/mutations" / f"{name}.patch" for name in sys.argv[1:]]
     commands, link = compile_commands(), link_command()
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
