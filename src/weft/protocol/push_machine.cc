@@ -51,7 +51,8 @@ void PushMachine::serving(const std::optional<Serving>& answer) {
   WEFT_CHECK(step_ == Step::kAskServing);
   step_ = Step::kOpen;
   if (!answer) return;
-  if (committing_ && answer->id == id_) {  // it is served: the commit did happen
+  // It is served and was not before: the commit did happen.
+  if (committing_ && answer->id == id_ && !(before_ && before_->id == id_)) {
     step_ = Step::kDone;
     return;
   }

@@ -387,6 +387,23 @@ TEST(PushMachine, ACommitThatIsAlwaysRefusedIsGivenUp) {
   EXPECT_EQ(machine.step(), Step::kDrop);
 }
 
+TEST(PushMachine, ARefusedCommitOfWhatIsServedAlreadyIsNotTakenForDone) {
+  PushMachine machine(kSizes, {.retries = 2});
+  const PushMachine::Serving same{"blake3:same", "i"};
+  machine.serving(same);
+  for (unsigned commits = 0; commits < 3; ++commits) {
+    machine.opened(Opened{"u-1", kTotal, {}});
+    machine.sealed(std::string("blake3:same"));
+    ASSERT_EQ(machine.step(), Step::kCommit);
+    machine.committed(error(ErrorCode::kConflict));
+    if (machine.step() != Step::kWait) break;
+    machine.waited();
+    machine.serving(same);
+  }
+
+  EXPECT_EQ(machine.step(), Step::kDrop);
+}
+
 TEST(PushMachine, AWriterIsDoneWhenItsShareIsThere) {
   PushMachine machine = at(Step::kSend, {.writer = 1, .writers = 2});
   EXPECT_THAT(machine.take(kTotal), ElementsAre(BlockPlace{0, 2}, BlockPlace{2, 0}));
