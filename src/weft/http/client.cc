@@ -416,12 +416,11 @@ bool is_for_sink(const Job& job, int status) {
 net::awaitable<Result<Response>> ClientImpl::read_answer_body(Connection& connection,
                                                               const Job& job, ResponseHead head) {
   StringSink whole(options_.response_limit_bytes);
-  const Piece none;
-  PieceSink pieces(job.piece != nullptr ? *job.piece : none);
+  std::optional<PieceSink> pieces;
   BodySink* sink = &whole;
-  if (job.piece != nullptr) sink = &pieces;
+  if (job.piece != nullptr) sink = &pieces.emplace(*job.piece);
   if (is_for_sink(job, head.response.status)) sink = job.sink;
-  const std::function<bool()> stopped = [&] { return pieces.stopped(); };
+  const std::function<bool()> stopped = [&] { return pieces && pieces->stopped(); };
   auto failed = co_await read_body(connection.stream, head.framing, *sink, stopped);
   if (failed) {
     Error error = std::move(failed->error);
@@ -434,7 +433,7 @@ net::awaitable<Result<Response>> ClientImpl::read_answer_body(Connection& connec
   }
   sink->finish();
   head.response.body = whole.take();
-  connection.reusable = head.keep_alive && !pieces.stopped();
+  connection.reusable = head.keep_alive && !stopped();
   co_return std::move(head.response);
 }
 
