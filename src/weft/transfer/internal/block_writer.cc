@@ -12,6 +12,7 @@ namespace {
 
 using Use = BlockClaim::Use;
 
+// Of a block that is ours; the others have a DroppingWriter.
 class Writer : public BlockWriter {
  public:
   Writer(std::shared_ptr<Core> core, std::shared_ptr<Upload> upload, const BlockClaim& claim,
@@ -20,13 +21,12 @@ class Writer : public BlockWriter {
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
   ~Writer() override {
-    if (is_mine()) core_->give_up(*upload_, claim_);
+    if (!settled_) core_->give_up(*upload_, claim_);
   }
 
-  BlockLedger::Claim found() const override { return claim_.found; }
+  BlockLedger::Claim found() const override { return BlockLedger::Claim::kYours; }
 
  protected:
-  bool is_mine() const { return !settled_ && found() == BlockLedger::Claim::kYours; }
   const UploadPlan& plan() const { return upload_->staging->plan; }
   std::uint64_t entry() const { return claim_.place.entry; }
   std::uint64_t block() const { return claim_.place.block; }
@@ -83,7 +83,6 @@ class WholeWriter final : public Writer {
   std::uint64_t left_bytes() const override { return fill_.left_bytes(); }
   Result<void> settle(const std::optional<Digest>& expected) override {
     core_->count_block(encoding_, claim_.payload_bytes, verify_seconds_);
-    if (found() != BlockLedger::Claim::kYours) return {};
     return settle_as(fill_.digest(), expected);
   }
 
@@ -108,7 +107,6 @@ class PayloadWriter final : public Writer {
   }
   std::uint64_t left_bytes() const override { return claim_.payload_bytes - have_bytes_; }
   Result<void> settle(const std::optional<Digest>& expected) override {
-    if (found() != BlockLedger::Claim::kYours) return {};
     const Instant start = now();
     auto decoded = decode();
     core_->count_block(encoding_, claim_.payload_bytes, seconds_since(start));
