@@ -364,12 +364,15 @@ void Core::blocking_seal(const std::string& owner, Epoch epoch, const Done<Seale
 // Gathers the files of the version, and asks the target whether they may take over.
 Result<void> Core::check_files(Upload& upload) {
   const auto& sent = upload.staging->plan.files;
-  ModelFiles files = [&] {
+  const auto served = [&] {
     const std::lock_guard lock(mutex_);
-    return *files_[machine_.serving_set()];
+    return files_[machine_.serving_set()];
   }();
+  upload.sealed_files = served;
+  if (sent.empty()) return {};
+  ModelFiles files = *served;
   for (std::size_t i = 0; i < sent.size(); ++i) files[sent[i].name] = upload.files[i];
-  if (!sent.empty()) WEFT_TRY_VOID(target_.check_files(files));
+  WEFT_TRY_VOID(target_.check_files(files));
   upload.sealed_files = std::make_shared<const ModelFiles>(std::move(files));
   return {};
 }

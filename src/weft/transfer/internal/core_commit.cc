@@ -66,8 +66,7 @@ void Core::run_finish(const std::string& owner, std::optional<Epoch> epoch, cons
   std::unique_lock lock(mutex_);
   const auto step = machine_.finish(owner, epoch, wish, now());
   if (step && *step == FinishStep::kRename) {
-    last_commit_ = CommitReport{};
-    last_commit_.version = machine_.serving().name;
+    last_commit_ = {.version = machine_.serving().name};
     if (wish.label) target_.rename(last_commit_.version);
   }
   answer_finish(std::move(lock), step, std::move(done));
@@ -79,8 +78,7 @@ void Core::roll_back(const std::string& owner, const std::string& id,
   const auto step =
       machine_.roll_back(owner, id, expected, wish_of(std::nullopt, std::nullopt), now());
   if (step && *step == FinishStep::kRepeat && last_commit_.version.id != id) {
-    last_commit_ = CommitReport{};
-    last_commit_.version = machine_.serving().name;
+    last_commit_ = {.version = machine_.serving().name};
   }
   answer_finish(std::move(lock), step, std::move(done));
 }
@@ -260,8 +258,7 @@ void Core::on_taken_back(const std::shared_ptr<Upload>& upload, const Result<voi
     machine_.undone();
     files_[machine_.serving_set()] = files_before_patch_;
     upload->patches.clear();
-    last_commit_ = CommitReport{};
-    last_commit_.version = machine_.serving().name;
+    last_commit_ = {.version = machine_.serving().name};
     watchers = head_watchers_;
   }
   for (const auto& [id, moved] : watchers) moved();
