@@ -155,17 +155,14 @@ void Control::update(const Request& request, Reply reply) {
 }
 
 void Control::update_from_source(const std::string& owner, VersionAt version, Reply reply) {
-  const auto refuse = [&](const Error& error) {
-    parts_.receiver.refuse_update(owner, error);
-    reply(error);
-  };
   if (!is_allowed_source(version.source, parts_.allow_sources)) {
-    return refuse(Error(
+    const Error error(
         ErrorCode::kForbidden,
         fmt::format("pulling from {} is off: start with --allow-source PREFIX", version.source),
-        "body.update_info.source"));
+        "body.update_info.source");
+    parts_.receiver.refuse_update(owner, error);
+    return reply(error);
   }
-  if (!parts_.pull) return refuse(Error(ErrorCode::kUnsupported, "this server does not pull"));
   parts_.pull(owner, std::move(version),
               answering(std::move(reply), message_answer("Weights updated")));
 }

@@ -20,29 +20,30 @@ WeightChange EngineTarget::change_of(Takeover takeover) {
 }
 
 void EngineTarget::commit(std::shared_ptr<const WeightSet> weights, Takeover takeover, Done done) {
-  auto described = taken(takeover.files.get());
-  if (!described) return done(std::move(described).error());
-  const VersionName version = takeover.version;
-  engine_.swap_weights(std::move(weights), change_of(std::move(takeover)),
-                       [this, version, described = *std::move(described),
-                        done = std::move(done)](const SwapReport& report) {
-                         take_over(version, described);
-                         done(Committed{report.stall_us});
-                       });
+  auto changed = taking_over(takeover, done);
+  if (!changed) return done(std::move(changed).error());
+  engine_.swap_weights(std::move(weights), change_of(std::move(takeover)), *std::move(changed));
 }
 
 void EngineTarget::commit_in_place(std::function<Result<void>()> patch, Takeover takeover,
                                    Done done) {
-  auto described = taken(takeover.files.get());
-  if (!described) return done(std::move(described).error());
-  const VersionName version = takeover.version;
-  engine_.patch_weights(std::move(patch), change_of(std::move(takeover)),
-                        [this, version, described = *std::move(described),
-                         done = std::move(done)](const Result<SwapReport>& report) {
-                          if (!report) return done(report.error());
-                          take_over(version, described);
-                          done(Committed{report->stall_us});
-                        });
+  auto changed = taking_over(takeover, done);
+  if (!changed) return done(std::move(changed).error());
+  engine_.patch_weights(std::move(patch), change_of(std::move(takeover)), *std::move(changed));
+}
+
+Result<EngineTarget::Changed> EngineTarget::taking_over(const Takeover& takeover, Done done) {
+  std::shared_ptr<const Described> described;  // null: that of what is served
+  if (takeover.files) {
+    WEFT_TRY(described, describe(*takeover.files));
+  }
+  Changed changed = [this, version = takeover.version, described = std::move(described),
+                     done = std::move(done)](const Result<SwapReport>& report) {
+    if (!report) return done(report.error());
+    take_over(version, described);
+    done(Committed{report->stall_us});
+  };
+  return changed;
 }
 
 Result<void> EngineTarget::check_files(const ModelFiles& files) {
@@ -54,12 +55,6 @@ Result<void> EngineTarget::check_files(const ModelFiles& files) {
 void EngineTarget::rename(VersionName version) {
   take_over(version, nullptr);
   engine_.rename_version(std::move(version));
-}
-
-Result<std::shared_ptr<const EngineTarget::Described>> EngineTarget::taken(
-    const ModelFiles* files) {
-  if (files == nullptr) return std::shared_ptr<const Described>();
-  return describe(*files);
 }
 
 Result<std::shared_ptr<const EngineTarget::Described>> EngineTarget::describe(

@@ -42,8 +42,9 @@ class EngineTarget : public WeightTarget {
     std::shared_ptr<const ServedModel> model;
   };
 
-  // Of what takes over; null when that is what is served.
-  Result<std::shared_ptr<const Described>> taken(const ModelFiles* files);
+  // What the engine calls when it has made the change, or could not. Errors: of the files.
+  using Changed = std::function<void(const Result<SwapReport>&)>;
+  Result<Changed> taking_over(const Takeover& takeover, Done done);
   Result<std::shared_ptr<const Described>> describe(const ModelFiles& files);
   // What a commit does when the engine has done its part.
   void take_over(const VersionName& version, const std::shared_ptr<const Described>& described);

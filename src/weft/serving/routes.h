@@ -32,9 +32,9 @@ struct ServingParts {
   std::optional<std::filesystem::path> allow_path;  // where {"path"} may read; nothing: nowhere
   std::vector<std::string> allow_sources;           // URL prefixes that `pull` may be given
   std::string instance_id;                          // another one after each start
-  // Stages a version from where it is, for the update of this owner; empty: there is none.
-  std::function<void(const std::string& owner, VersionAt version, Receiver::Done done)> pull{};
-  std::function<ServerState()> state = [] { return ServerState(); };  // for /metrics
+  // Stages a version from where it is, for the update of this owner.
+  std::function<void(const std::string& owner, VersionAt version, Receiver::Done done)> pull;
+  std::function<ServerState()> state;  // for /metrics
 };
 
 std::vector<http::Route> serving_routes(const ServingParts& parts);
