@@ -4,7 +4,6 @@
 //                                           (a prompt of PROMPT tokens, LEAST to MOST tokens out)
 //   gaps FROM TO [AT]   of the gaps that end between two times (seconds of CLOCK_MONOTONIC): how
 //                       many, the median and the longest; the longest that spans AT
-//   stop                waits until the running sequences have ended
 
 #include <algorithm>
 #include <atomic>
@@ -49,10 +48,9 @@ class Gaps {
     const std::lock_guard lock(mutex_);
     begun_s_.push_back(s);
   }
-  void add_ended(bool aborted) {
+  void add_aborted() {
     const std::lock_guard lock(mutex_);
-    ++ended_;
-    aborted_ += aborted ? 1 : 0;
+    ++aborted_;
   }
 
   json::object between(double from_s, double to_s, double at_s) const {
@@ -73,7 +71,6 @@ class Gaps {
             {"spanning_ms", spanning_ms},
             {"begun",
              std::ranges::count_if(begun_s_, [&](double s) { return from_s <= s && s <= to_s; })},
-            {"ended", ended_},
             {"aborted", aborted_}};
   }
 
@@ -81,7 +78,7 @@ class Gaps {
   mutable std::mutex mutex_;
   std::vector<Gap> gaps_;
   std::vector<double> begun_s_;
-  std::uint64_t ended_ = 0, aborted_ = 0;
+  std::uint64_t aborted_ = 0;
 };
 
 struct Load {
@@ -107,23 +104,20 @@ class EventLines {
 
 class Streams {
  public:
-  ~Streams() { blocking_stop(); }
+  // Waits until the running sequences have ended.
+  ~Streams() {
+    stopping_ = true;
+    for (std::thread& thread : threads_) thread.join();
+  }
 
   Result<void> start(const Load& load) {
     WEFT_TRY(http::Url url, http::Url::parse(load.url));
     client_ = http::Client::make(std::move(url));
     load_ = load;
-    stopping_ = false;
     for (unsigned i = 0; i < load.sequences; ++i) {
       threads_.emplace_back([this, i] { blocking_ask_for_ever(i); });
     }
     return {};
-  }
-
-  void blocking_stop() {
-    stopping_ = true;
-    for (std::thread& thread : threads_) thread.join();
-    threads_.clear();
   }
 
   const Gaps& gaps() const { return gaps_; }
@@ -166,7 +160,7 @@ class Streams {
       });
       return true;
     });
-    gaps_.add_ended(aborted);
+    if (aborted) gaps_.add_aborted();
     return answer;
   }
 
@@ -192,10 +186,6 @@ Result<json::object> obey(Streams& streams, const std::string& line) {
     double from_s = 0, to_s = 0, at_s = 0;
     words >> from_s >> to_s >> at_s;
     return streams.gaps().between(from_s, to_s, at_s);
-  }
-  if (command == "stop") {
-    streams.blocking_stop();
-    return json::object{};
   }
   return Error(ErrorCode::kInvalidArgument, fmt::format("no such command: {}", line));
 }

@@ -89,6 +89,20 @@ class Follow(unittest.TestCase):
                     self.wait_until_same(server, again)
                     self.assertEqual(text_of(server), "BCDE")
 
+    def test_it_stops_while_what_it_follows_waits_for_a_sequence(self):
+        with Server("U1") as source, Server("U1", "--follow", source.url, "--on-update", "finish") as server:
+            server.wait_for_line("serves")
+            events = server.stream("/v1/completions", {"prompt": "x", "max_tokens": 400, "ignore_eos": True})
+            next(events)
+            self.assertEqual(server.post("/pause?mode=keep&clear_cache=false").status, 200)
+            source.push("U2x")
+            self.wait_until_same(server, source)
+            source.push("P2")
+            wait_for(lambda: re.search(r"weft_weight_version_lag\{[^}]*\} 1", server.get("/metrics").body.decode()), "lag 1")
+
+            self.assertEqual(server.stop(), 143)
+            self.assertEqual(list(events)[-1]["choices"][0]["finish_reason"], "abort")
+
     def test_the_source_has_its_own_key(self):
         with Server("P2", "--read-key", "r") as source:
             with Server("P_llama", "--follow", source.url, "--source-key", "r") as server:

@@ -23,10 +23,7 @@ struct Flags {
 void add_client_flags(CLI::App& command, ClientConfig& client, bool progress, Run& run,
                       std::function<int()> blocking_run) {
   const auto flags = std::make_shared<Flags>();
-  CLI::Option* const key =
-      command.add_option("--key", flags->key, "what the server asks for; also WEFT_KEY")
-          ->option_text("KEY");
-  command.add_option("--key-file", flags->key_file, "file that has it")->excludes(key);
+  add_key(command, "--key", flags->key, flags->key_file, "what the server asks for; also WEFT_KEY");
   command.add_flag("--json", client.json, "print one JSON object");
   if (progress) {
     command.add_flag("--no-progress", flags->no_progress, "show no progress on the terminal");

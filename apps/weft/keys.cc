@@ -34,17 +34,22 @@ Result<std::string> blocking_read_key(std::string_view name, const std::optional
                std::string(name) + ": a key is one or more visible ASCII characters");
 }
 
+void add_key(CLI::App& command, const std::string& name, std::optional<std::string>& key,
+             std::string& file, const std::string& what) {
+  CLI::Option* const given = command.add_option(name, key, what)->option_text("KEY");
+  command.add_option(name + "-file", file, "file that has it")->excludes(given);
+}
+
 void add_key_flags(CLI::App& command, KeyFlags& flags) {
-  const auto add = [&](const std::string& name, std::optional<std::string>& key, std::string& file,
-                       const std::string& what) {
-    CLI::Option* const given = command.add_option(name, key, what)->option_text("KEY");
-    command.add_option(name + "-file", file, "file that has it")->excludes(given);
-  };
-  add("--admin-key", flags.admin_key, flags.admin_key_file,
-      "needed to control and to push, as Authorization: Bearer; also WEFT_ADMIN_KEY");
-  add("--read-key", flags.read_key, flags.read_key_file, "needed to pull; also WEFT_READ_KEY");
-  add("--source-key", flags.source_key, flags.source_key_file,
-      "sent to the servers that this one pulls from; also WEFT_SOURCE_KEY");
+  add_key(command, "--admin-key", flags.admin_key, flags.admin_key_file,
+          "needed to control and to push, as Authorization: Bearer; also WEFT_ADMIN_KEY");
+  add_key(command, "--read-key", flags.read_key, flags.read_key_file,
+          "needed to pull; also WEFT_READ_KEY");
+}
+
+void add_source_key_flags(CLI::App& command, KeyFlags& flags) {
+  add_key(command, "--source-key", flags.source_key, flags.source_key_file,
+          "sent to the servers that this one pulls from; also WEFT_SOURCE_KEY");
 }
 
 Result<http::ServerKeys> blocking_read_keys(const KeyFlags& flags) {

@@ -19,8 +19,14 @@ struct KeyFlags {
   std::string admin_key_file, read_key_file, source_key_file;
 };
 
-// --admin-key, --read-key, --source-key, and each with -file.
+// --admin-key and --read-key, and each with -file.
 void add_key_flags(CLI::App& command, KeyFlags& flags);
+// Likewise --source-key.
+void add_source_key_flags(CLI::App& command, KeyFlags& flags);
+
+// A flag for a key, and one with -file for a file that has it.
+void add_key(CLI::App& command, const std::string& name, std::optional<std::string>& key,
+             std::string& file, const std::string& what);
 
 // The flag, else the file, else WEFT_ADMIN_KEY or WEFT_READ_KEY; "" where there is none. Errors:
 // kInvalidArgument for a key that no header can carry; as blocking_read_file. Blocks.

@@ -8,12 +8,14 @@
 
 #include "client_flags.h"
 #include "commands.h"
+#include "flag_kinds.h"
 
 namespace weft {
 namespace {
 
 const std::map<std::string, Announce> kAnnounce = {
     {"auto", Announce::kAutomatic}, {"always", Announce::kAlways}, {"never", Announce::kNever}};
+const std::map<std::string, bool> kIsZstd = {{"identity", false}, {"zstd", true}};
 
 void add_how(CLI::App& command, PushConfig& config) {
   PushOptions& options = config.options;
@@ -23,19 +25,9 @@ void add_how(CLI::App& command, PushConfig& config) {
   command.add_option("--session", options.session,
                      "who pushes: the same goes on where a cut push stopped; default: this user, "
                      "host and path");
-  command
-      .add_option_function<std::string>(
-          "--announce",
-          [&options](const std::string& word) { options.announce = kAnnounce.at(word); },
-          "whether the digests go ahead, so that blocks that are there are not sent")
-      ->check(CLI::IsMember({"auto", "always", "never"}))
-      ->default_str("auto");
-  command
-      .add_option_function<std::string>(
-          "--encoding", [&options](const std::string& word) { options.zstd = word == "zstd"; },
-          "of the blocks on the way")
-      ->check(CLI::IsMember({"identity", "zstd"}))
-      ->default_str("identity");
+  add_choice(command, "--announce", options.announce, kAnnounce,
+             "whether the digests go ahead, so that blocks that are there are not sent");
+  add_choice(command, "--encoding", options.zstd, kIsZstd, "of the blocks on the way");
   CLI::Option* const base =
       command.add_option("--base", options.base, "id of a version that the server has")
           ->option_text("ID");

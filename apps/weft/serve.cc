@@ -1,15 +1,15 @@
 #include "weft/app/serve.h"
 
-#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include <CLI/CLI.hpp>
 
 #include "commands.h"
+#include "flag_kinds.h"
 #include "keys.h"
+#include "weft/app/client_command.h"
 #include "weft/base/log.h"
 
 namespace weft {
@@ -26,7 +26,6 @@ struct Flags {
 };
 
 constexpr unsigned kMaxThreads = 1024;
-constexpr std::int64_t kMaxBytes = std::int64_t{1} << 50;
 
 const std::map<std::string, LogLevel> kLogLevels = {{"debug", LogLevel::kDebug},
                                                     {"info", LogLevel::kInfo},
@@ -45,35 +44,6 @@ const std::map<std::string, CommitMode> kCommitModes = {{"automatic", CommitMode
                                                         {"patch", CommitMode::kPatch}};
 const std::map<std::string, Verify> kVerify = {{"full", Verify::kFull},
                                                {"background", Verify::kBackground}};
-
-// One of the names, which must outlive the parser; `value` is the default.
-template <typename T>
-void add_choice(CLI::App& command, const std::string& name, T& value,
-                const std::map<std::string, T>& names, const std::string& what) {
-  std::vector<std::string> words;
-  std::string standard;
-  for (const auto& [word, meaning] : names) {
-    words.push_back(word);
-    if (meaning == value) standard = word;
-  }
-  command
-      .add_option_function<std::string>(
-          name, [&value, &names](const std::string& word) { value = names.at(word); }, what)
-      ->check(CLI::IsMember(words))
-      ->default_str(standard);
-}
-
-// Bytes, or as 4GiB.
-void add_bytes(CLI::App& command, const std::string& name, std::uint64_t& value,
-               const std::string& what) {
-  command
-      .add_option_function<std::int64_t>(
-          name, [&value](std::int64_t bytes) { value = static_cast<std::uint64_t>(bytes); },
-          what + "; bytes, or as 4GiB")
-      ->transform(CLI::AsSizeValue(false))
-      ->check(CLI::Range(std::int64_t{0}, kMaxBytes))
-      ->option_text("BYTES");
-}
 
 // How weights come.
 void add_update_flags(CLI::App& command, Flags& flags) {
@@ -138,6 +108,7 @@ void add_flags(CLI::App& command, Flags& flags) {
                    "results do not depend on what else runs, bit for bit; slower");
   add_update_flags(command, flags);
   add_key_flags(command, flags.keys);
+  add_source_key_flags(command, flags.keys);
   command.add_flag("--insecure", options.insecure,
                    "listen beyond this machine without an admin key");
   command.add_option("--log-level", flags.log_level, "least that is logged")
@@ -162,14 +133,15 @@ void add_serve_command(CLI::App& app, Run& run) {
       if (!flags->allow_path.empty()) flags->options.allow_path = flags->allow_path;
       if (!flags->state_dir.empty()) flags->options.receiver.state_dir = flags->state_dir;
       auto keys = blocking_read_keys(flags->keys);
-      if (!keys) return report_serve_error(keys.error());
+      if (!keys) return report_error("serve", keys.error());
       flags->options.keys = *std::move(keys);
       auto source_key = blocking_read_source_key(flags->keys);
-      if (!source_key) return report_serve_error(source_key.error());
+      if (!source_key) return report_error("serve", source_key.error());
       flags->options.source_key = *std::move(source_key);
       if (!flags->follow.empty()) {
         auto follow = FollowedHead::parse(flags->follow);
-        if (!follow) return report_serve_error(std::move(follow).error().with_context("--follow"));
+        if (!follow)
+          return report_error("serve", std::move(follow).error().with_context("--follow"));
         flags->options.follow = *std::move(follow);
       }
       return blocking_serve(flags->options);

@@ -6,16 +6,16 @@
 #include <string>
 
 #include <CLI/CLI.hpp>
-#include <fmt/core.h>
 
 #include "commands.h"
+#include "flag_kinds.h"
 #include "keys.h"
+#include "weft/app/client_command.h"
 
 namespace weft {
 namespace {
 
 constexpr double kMaxDays = 36'500;
-constexpr std::int64_t kMaxBytes = std::int64_t{1} << 50;
 constexpr unsigned kMaxIoThreads = 64;
 
 struct Flags {
@@ -61,16 +61,8 @@ void add_flags(CLI::App& command, Flags& flags) {
   command.add_option("--max-uploads", options.store.max_uploads, "open at a time")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command
-      .add_option_function<std::int64_t>(
-          "--max-version-bytes",
-          [&options](std::int64_t bytes) {
-            options.store.max_version_bytes = static_cast<std::uint64_t>(bytes);
-          },
-          "of one version; bytes, or as 4GiB; default: 4 TiB")
-      ->transform(CLI::AsSizeValue(false))
-      ->check(CLI::Range(std::int64_t{1}, kMaxBytes))
-      ->option_text("BYTES");
+  add_bytes(command, "--max-version-bytes", options.store.max_version_bytes,
+            "of one version, default: 4 TiB", 1);
   add_key_flags(command, flags.keys);
   command.add_flag("--insecure", options.insecure,
                    "listen beyond this machine without an admin key");
@@ -79,10 +71,7 @@ void add_flags(CLI::App& command, Flags& flags) {
 int run_serve(Flags& flags) {
   flags.settle();
   auto keys = blocking_read_keys(flags.keys);
-  if (!keys) {
-    fmt::print(stderr, "weft store: {}\n", keys.error().message());
-    return error_traits(keys.error().code()).exit_status;
-  }
+  if (!keys) return report_error("store", keys.error());
   flags.options.keys = *std::move(keys);
   return blocking_serve_store(flags.options);
 }

@@ -10,12 +10,16 @@
 
 namespace weft {
 
+std::unique_ptr<http::Client> make_client(http::Url server, std::string key) {
+  http::ClientOptions options;
+  options.key = std::move(key);
+  return http::Client::make(std::move(server), std::move(options));
+}
+
 Result<std::unique_ptr<http::Client>> make_client(const std::string& url,
                                                   const ClientConfig& config) {
   WEFT_TRY(http::Url parsed, http::Url::parse(url));
-  http::ClientOptions options;
-  options.key = config.key;
-  return http::Client::make(std::move(parsed), std::move(options));
+  return make_client(std::move(parsed), config.key);
 }
 
 Result<http::Response> blocking_call(http::Client& server, std::string method, std::string target,

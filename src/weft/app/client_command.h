@@ -1,6 +1,6 @@
 #pragma once
-// What the commands share that talk to a server: the connection, progress on the terminal, and how
-// an error is said.
+// What the commands share that talk to a server: the connection, progress on the terminal; and how
+// every command says an error.
 
 #include <cstdint>
 #include <memory>
@@ -20,6 +20,8 @@ struct ClientConfig {
   bool progress = true;  // on standard error, if it is a terminal
 };
 
+// A client that sends `key`, where there is one.
+std::unique_ptr<http::Client> make_client(http::Url server, std::string key);
 // Errors: kInvalidArgument for what is no URL.
 Result<std::unique_ptr<http::Client>> make_client(const std::string& url,
                                                   const ClientConfig& config);
@@ -28,7 +30,7 @@ Result<http::Response> blocking_call(http::Client& server, std::string method, s
                                      http::Headers headers = {}, std::string body = "");
 
 // Says what went wrong, on standard error or as {"error", "code"}. Returns the exit status.
-int report_error(std::string_view command, const Error& error, const ClientConfig& config);
+int report_error(std::string_view command, const Error& error, const ClientConfig& config = {});
 
 // "1.5 GB".
 std::string bytes_text(std::uint64_t bytes);

@@ -1,15 +1,15 @@
 #include "weft/app/serve.h"
 
 #include <atomic>
-#include <chrono>
-#include <csignal>
 #include <optional>
 #include <random>
 #include <utility>
 
 #include <fmt/core.h>
 
+#include "weft/app/client_command.h"
 #include "weft/app/follow.h"
+#include "weft/app/server_process.h"
 #include "weft/app/source_pulls.h"
 #include "weft/base/job_thread.h"
 #include "weft/base/log.h"
@@ -26,31 +26,6 @@
 
 namespace weft {
 namespace {
-
-// Answers that have begun may take so long to end when the server stops.
-constexpr std::chrono::seconds kStopGrace{5};
-constexpr int kExitBySignal = 128;  // Source: POSIX shells' convention
-
-// SIGINT and SIGTERM wait for blocking_wait(); threads started from here on leave them alone.
-class StopSignals {
- public:
-  StopSignals() {
-    sigemptyset(&signals_);
-    sigaddset(&signals_, SIGINT);
-    sigaddset(&signals_, SIGTERM);
-    pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
-  }
-  // Afterwards a second signal ends the process at once.
-  int blocking_wait() {
-    int signal = 0;
-    sigwait(&signals_, &signal);
-    pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr);
-    return signal;
-  }
-
- private:
-  sigset_t signals_{};
-};
 
 // The dtype of the largest tensor speaks for the model.
 std::string_view dtype_of(const WeightLayout& layout) {
@@ -84,27 +59,6 @@ Result<ServedModel> describe(const ServeOptions& options, const Checkpoint& chec
   return model;
 }
 
-bool is_loopback(std::string_view host) {
-  return host.starts_with("127.") || host == "::1" || host == "localhost";
-}
-
-void announce(const ServeOptions& options, const ServedModel& model, const VersionName& version,
-              std::uint16_t port) {
-  if (!is_loopback(options.host) && options.keys.admin_key.empty()) {
-    log_warning(
-        "{} is not loopback and there is no admin key: WHOEVER REACHES THIS PORT CAN REPLACE THE "
-        "WEIGHTS",
-        options.host);
-  }
-  log_info("{}: {} tokens of context, {}, version {}", model.name, model.max_model_len, model.dtype,
-           version.id);
-  // Not by the log: programs wait for this line, at every level.
-  const std::string_view host = options.host;
-  const bool ipv6 = host.find(':') != std::string_view::npos;
-  fmt::print(stderr, "listening on http://{}{}{}:{}\n", ipv6 ? "[" : "", host, ipv6 ? "]" : "",
-             port);
-}
-
 // What is served at first.
 struct Start {
   Checkpoint checkpoint;
@@ -118,7 +72,7 @@ Result<Start> blocking_pull_start(const ServeOptions& options) {
     return Error(ErrorCode::kUnsupported,
                  "--dtype needs a MODEL_DIR: what is pulled stays as it is");
   }
-  const auto source = make_source_client(options.follow->source, options.source_key);
+  const auto source = make_client(options.follow->source, options.source_key);
   WEFT_TRY(const auto head, blocking_head(*source, options.follow->head));
   MemoryTarget pulled;
   WEFT_TRY_VOID(blocking_pull(*source, head.id, pulled));
@@ -152,16 +106,8 @@ Result<Start> blocking_start(const ServeOptions& options) {
   return start;
 }
 
-Result<void> check_exposure(const ServeOptions& options) {
-  if (is_loopback(options.host) || !options.keys.admin_key.empty() || options.insecure) return {};
-  return Error(ErrorCode::kInvalidArgument,
-               fmt::format("--host {} lets others in, and whoever gets in can replace the weights: "
-                           "set --admin-key, or say --insecure",
-                           options.host));
-}
-
 Result<int> serve(const ServeOptions& options) {
-  WEFT_TRY_VOID(check_exposure(options));
+  WEFT_TRY_VOID(check_exposure(options.host, options.keys, options.insecure));
   // Until here Ctrl-C ends the process as it always does: there is nothing to stop but the reading.
   WEFT_TRY(Start start, blocking_start(options));
   Checkpoint& checkpoint = start.checkpoint;
@@ -170,7 +116,6 @@ Result<int> serve(const ServeOptions& options) {
   // though stopped, are still there.
   std::unique_ptr<http::Server> server;
   JobThread render("weft-render", JobThread::Rest::kRun);
-  checkpoint.config.eos_token_ids = checkpoint.eos_token_ids;
   WEFT_TRY(auto engine,
            Engine::create(checkpoint.config, options.engine, checkpoint.weights, start.version));
   WEFT_TRY(ServedModel described, describe(options, checkpoint, *engine));
@@ -208,16 +153,20 @@ Result<int> serve(const ServeOptions& options) {
   server_options.keys = options.keys;
   WEFT_TRY(server, http::Server::create(server_options, std::move(routes)));
   if (options.follow) {
-    following.emplace(make_source_client(options.follow->source, options.source_key),
-                      options.follow->head, start.followed, *receiver);
+    following.emplace(make_client(options.follow->source, options.source_key), options.follow->head,
+                      start.followed, *receiver);
   }
   listening.store(server.get());
-  announce(options, *model.get(), target.current(), server->port());
+  const auto served = model.get();
+  log_info("{}: {} tokens of context, {}, version {}", served->name, served->max_model_len,
+           served->dtype, target.current().id);
+  announce_listening(options.host, options.keys, server->port());
 
   const int signal = stop.blocking_wait();
-  following.reset();
+  generations.abort({});  // what is followed may wait for them to end
+  if (following) following->blocking_stop();
   pulls.blocking_stop();
-  generations.abort({});
+  generations.abort({});  // those that came since
   server->blocking_stop(kStopGrace);
   render.blocking_stop();
   receiver.reset();
@@ -229,12 +178,7 @@ Result<int> serve(const ServeOptions& options) {
 
 int blocking_serve(const ServeOptions& options) {
   const auto status = serve(options);
-  return status ? *status : report_serve_error(status.error());
-}
-
-int report_serve_error(const Error& error) {
-  fmt::print(stderr, "weft serve: {}\n", error.message());
-  return error_traits(error.code()).exit_status;
+  return status ? *status : report_error("serve", status.error());
 }
 
 }  // namespace weft

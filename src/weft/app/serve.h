@@ -39,7 +39,4 @@ struct ServeOptions {
 // Blocks.
 int blocking_serve(const ServeOptions& options);
 
-// Prints the error as blocking_serve() does, and returns its exit status.
-int report_serve_error(const Error& error);
-
 }  // namespace weft

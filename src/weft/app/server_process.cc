@@ -13,6 +13,10 @@ bool is_loopback(std::string_view host) {
   return host.starts_with("127.") || host == "::1" || host == "localhost";
 }
 
+bool is_exposed(std::string_view host, const http::ServerKeys& keys) {
+  return !is_loopback(host) && keys.admin_key.empty();
+}
+
 }  // namespace
 
 StopSignals::StopSignals() {
@@ -30,21 +34,20 @@ int StopSignals::blocking_wait() {
 }
 
 Result<void> check_exposure(std::string_view host, const http::ServerKeys& keys, bool insecure) {
-  if (is_loopback(host) || !keys.admin_key.empty()) return {};
-  if (!insecure) {
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("--host {} lets others in, and whoever gets in can replace the "
-                             "weights: set --admin-key, or say --insecure",
-                             host));
-  }
-  log_warning(
-      "{} is not loopback and there is no admin key: WHOEVER REACHES THIS PORT CAN REPLACE THE "
-      "WEIGHTS",
-      host);
-  return {};
+  if (insecure || !is_exposed(host, keys)) return {};
+  return Error(ErrorCode::kInvalidArgument,
+               fmt::format("--host {} lets others in, and whoever gets in can replace the weights: "
+                           "set --admin-key, or say --insecure",
+                           host));
 }
 
-void print_listening(std::string_view host, std::uint16_t port) {
+void announce_listening(std::string_view host, const http::ServerKeys& keys, std::uint16_t port) {
+  if (is_exposed(host, keys)) {
+    log_warning(
+        "{} is not loopback and there is no admin key: WHOEVER REACHES THIS PORT CAN REPLACE THE "
+        "WEIGHTS",
+        host);
+  }
   const bool ipv6 = host.find(':') != std::string_view::npos;
   fmt::print(stderr, "listening on http://{}{}{}:{}\n", ipv6 ? "[" : "", host, ipv6 ? "]" : "",
              port);

@@ -1,6 +1,7 @@
 #pragma once
 // What every `weft` command that listens does alike.
 
+#include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <string_view>
@@ -21,6 +22,8 @@ class StopSignals {
   sigset_t signals_{};
 };
 
+// Answers that have begun may take so long to end when the server stops.
+inline constexpr std::chrono::seconds kStopGrace{5};
 inline constexpr int kExitBySignal = 128;  // Source: POSIX shells' convention
 
 // Whoever listens beyond this machine has an admin key, or says that it is meant. Errors:
@@ -28,6 +31,7 @@ inline constexpr int kExitBySignal = 128;  // Source: POSIX shells' convention
 Result<void> check_exposure(std::string_view host, const http::ServerKeys& keys, bool insecure);
 
 // "listening on http://HOST:PORT" on standard error, past the log: programs wait for this line.
-void print_listening(std::string_view host, std::uint16_t port);
+// Before it a warning, where others get in without an admin key.
+void announce_listening(std::string_view host, const http::ServerKeys& keys, std::uint16_t port);
 
 }  // namespace weft

@@ -2,16 +2,11 @@
 
 #include <utility>
 
+#include "weft/app/client_command.h"
 #include "weft/transfer/host_target.h"
 #include "weft/transfer/puller.h"
 
 namespace weft {
-
-std::unique_ptr<http::Client> make_source_client(const http::Url& source, const std::string& key) {
-  http::ClientOptions options;
-  options.key = key;
-  return http::Client::make(source, options);
-}
 
 void SourcePulls::pull(const std::string& owner, const VersionAt& version, Receiver::Done done) {
   thread_.post([this, owner, version, done = std::move(done)] {
@@ -24,8 +19,8 @@ void SourcePulls::pull(const std::string& owner, const VersionAt& version, Recei
 }
 
 Result<void> SourcePulls::blocking_stage(const std::string& owner, const VersionAt& version) {
-  WEFT_TRY(const http::Url url, http::Url::parse(version.source));
-  const std::shared_ptr<http::Client> source = make_source_client(url, key_);
+  WEFT_TRY(http::Url url, http::Url::parse(version.source));
+  const std::shared_ptr<http::Client> source = make_client(std::move(url), key_);
   const bool stopped = state_.with([&](State& state) {
     state.source = source;
     return state.stopped;

@@ -14,9 +14,6 @@
 
 namespace weft {
 
-// A client that sends `key`, where there is one.
-std::unique_ptr<http::Client> make_source_client(const http::Url& source, const std::string& key);
-
 // Thread-safe.
 class SourcePulls {
  public:

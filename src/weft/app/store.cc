@@ -1,15 +1,14 @@
 #include "weft/app/store.h"
 
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
-#include <thread>
 #include <utility>
 
 #include <boost/json.hpp>
 #include <fmt/core.h>
 
+#include "weft/app/client_command.h"
 #include "weft/app/server_process.h"
+#include "weft/base/job_thread.h"
 #include "weft/base/log.h"
 #include "weft/transfer/pull_routes.h"
 #include "weft/transfer/upload_routes.h"
@@ -19,44 +18,25 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr std::chrono::seconds kStopGrace{5};
 // Leases and the age of versions are in seconds and days.
 constexpr std::chrono::seconds kCollectInterval{60};
 
-int report_error(const Error& error) {
-  fmt::print(stderr, "weft store: {}\n", error.message());
-  return error_traits(error.code()).exit_status;
-}
-
-// Collects now and then, until it is destroyed.
+// Collects now and then, on a thread of its own, until it is destroyed.
 class Collector {
  public:
-  explicit Collector(Store& store) : thread_([this, &store] { run(store); }) {}
-  ~Collector() {
-    {
-      const std::lock_guard lock(mutex_);
-      stopped_ = true;
-    }
-    changed_.notify_one();
-    thread_.join();
-  }
+  explicit Collector(Store& store) : store_(store) { collect_later(); }
 
  private:
-  void run(Store& store) {
-    set_thread_name("weft-collect");
-    std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, kCollectInterval, [this] { return stopped_; })) {
-      lock.unlock();
-      const auto collected = store.blocking_collect();
+  void collect_later() {
+    thread_.post_at(std::chrono::steady_clock::now() + kCollectInterval, [this] {
+      const auto collected = store_.blocking_collect();
       if (!collected) log_warning("store: {}", collected.error().message());
-      lock.lock();
-    }
+      collect_later();
+    });
   }
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool stopped_ = false;
-  std::thread thread_;
+  Store& store_;
+  JobThread thread_{"weft-collect", JobThread::Rest::kDrop};  // last: its jobs use the store
 };
 
 void add_metric(std::string& text, std::string_view name, std::string_view type,
@@ -115,7 +95,7 @@ Result<int> serve(const StoreServeOptions& options) {
   WEFT_TRY_VOID(check_exposure(options.host, options.keys, options.insecure));
   StopSignals stop;
   WEFT_TRY(const auto store, Store::blocking_open(options.folder, options.store));
-  const Collector collector(*store);
+  Collector collector(*store);
   http::ServerOptions server_options;
   server_options.host = options.host;
   server_options.port = options.port;
@@ -123,7 +103,7 @@ Result<int> serve(const StoreServeOptions& options) {
   server_options.keys = options.keys;
   WEFT_TRY(const auto server, http::Server::create(server_options, store_routes(*store)));
   log_info("{}: {} versions", options.folder.string(), store->stats().versions);
-  print_listening(options.host, server->port());
+  announce_listening(options.host, options.keys, server->port());
   const int signal = stop.blocking_wait();
   server->blocking_stop(kStopGrace);
   return kExitBySignal + signal;
@@ -149,12 +129,12 @@ std::string fsck_json(const FsckReport& report) {
 
 int blocking_serve_store(const StoreServeOptions& options) {
   const auto status = serve(options);
-  return status ? *status : report_error(status.error());
+  return status ? *status : report_error("store", status.error());
 }
 
 int blocking_run_fsck(const std::filesystem::path& folder, bool repair, bool as_json) {
   const auto report = blocking_fsck(folder, repair);
-  if (!report) return report_error(report.error());
+  if (!report) return report_error("store", report.error());
   if (as_json) {
     fmt::print("{}\n", fsck_json(*report));
   } else {
@@ -171,9 +151,9 @@ int blocking_run_fsck(const std::filesystem::path& folder, bool repair, bool as_
 int blocking_run_gc(const std::filesystem::path& folder, const StoreOptions& options,
                     bool as_json) {
   const auto store = Store::blocking_open(folder, options);
-  if (!store) return report_error(store.error());
+  if (!store) return report_error("store", store.error());
   const auto report = (*store)->blocking_collect();
-  if (!report) return report_error(report.error());
+  if (!report) return report_error("store", report.error());
   if (as_json) {
     fmt::print("{}\n",
                json::serialize(json::object{

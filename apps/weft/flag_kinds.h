@@ -1,0 +1,34 @@
+#pragma once
+// Kinds of flags that several commands have.
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+namespace weft {
+
+// One of the names, which must outlive the parser; `value` is the default.
+template <typename T>
+void add_choice(CLI::App& command, const std::string& name, T& value,
+                const std::map<std::string, T>& names, const std::string& what) {
+  std::vector<std::string> words;
+  std::string standard;
+  for (const auto& [word, meaning] : names) {
+    words.push_back(word);
+    if (meaning == value) standard = word;
+  }
+  command
+      .add_option_function<std::string>(
+          name, [&value, &names](const std::string& word) { value = names.at(word); }, what)
+      ->check(CLI::IsMember(words))
+      ->default_str(standard);
+}
+
+// Bytes, or as 4GiB; `least` at least.
+void add_bytes(CLI::App& command, const std::string& name, std::uint64_t& value,
+               const std::string& what, std::int64_t least = 0);
+
+}  // namespace weft
