@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/check.h"
+#include "weft/base/utf8.h"
 #include "weft/http/wire.h"
 
 namespace weft::http {
@@ -192,10 +193,14 @@ Result<std::string> percent_decode(std::string_view text) {
     const int high = i + 2 < text.size() ? hex_value(text[i + 1]) : -1;
     const int low = i + 2 < text.size() ? hex_value(text[i + 2]) : -1;
     if (high < 0 || low < 0) {
-      return Error(ErrorCode::kInvalidArgument, fmt::format("bad percent escape in `{}`", text));
+      return Error(ErrorCode::kInvalidArgument,
+                   fmt::format("bad percent escape in `{}`", percent_encode(text)));
     }
     out += static_cast<char>(high * 16 + low);
     i += 2;
+  }
+  if (!is_utf8(out)) {
+    return Error(ErrorCode::kInvalidArgument, fmt::format("`{}` is no UTF-8", percent_encode(out)));
   }
   return out;
 }

@@ -76,7 +76,7 @@ struct Url {
 };
 
 std::string percent_encode(std::string_view text);
-// Errors: kInvalidArgument for a bad escape.
+// Errors: kInvalidArgument for a bad escape, or for what is then no UTF-8.
 Result<std::string> percent_decode(std::string_view text);
 
 }  // namespace weft::http

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "weft/base/utf8.h"
 #include "weft/http/router.h"
 #include "weft/http/wire.h"
 
@@ -22,8 +23,8 @@ TEST(Headers, CompareNamesWithoutCase) {
 }
 
 TEST(Percent, EncodeThenDecodeIsTheIdentity) {
-  std::string all;
-  for (int c = 0; c < 256; ++c) all += static_cast<char>(c);
+  std::string all = "\xC3\xA9\xE2\x82\xAC";
+  for (int c = 0; c < 128; ++c) all += static_cast<char>(c);
 
   const auto decoded = percent_decode(percent_encode(all));
 
@@ -36,6 +37,14 @@ TEST(Percent, EncodeThenDecodeIsTheIdentity) {
 TEST(Percent, RefusesBadEscapes) {
   for (const char* text : {"%", "%4", "a%", "%zz", "%4g", "%-1"}) {
     EXPECT_FALSE(percent_decode(text).has_value()) << text;
+  }
+}
+
+TEST(Percent, RefusesWhatIsNoUtf8) {
+  for (const char* text : {"%ff", "\xff", "a%C3", "%ED%A0%80"}) {
+    const auto decoded = percent_decode(text);
+    ASSERT_FALSE(decoded.has_value()) << text;
+    EXPECT_TRUE(is_utf8(decoded.error().message())) << text;
   }
 }
 
@@ -228,6 +237,9 @@ TEST(Router, DoesNotNormalizePaths) {
   }
   EXPECT_EQ(matched(router, "GET", "/a/%"), "400");
   EXPECT_EQ(matched(router, "GET", "/a?x=%zz"), "400");
+  EXPECT_EQ(matched(router, "GET", "/a/%ff"), "400");
+  EXPECT_EQ(matched(router, "GET", "/a?x=%ff"), "400");
+  EXPECT_EQ(matched(router, "GET", "/a?%ff=x"), "400");
 }
 
 TEST(Router, DecodesTheQueryAndTakesTheLastOfAName) {
