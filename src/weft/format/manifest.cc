@@ -9,6 +9,7 @@
 
 #include "weft/base/check.h"
 #include "weft/format/json.h"
+#include "weft/format/safetensors.h"
 
 namespace weft {
 namespace {
@@ -69,6 +70,8 @@ Result<ManifestTensor> parse_tensor(const json::value& value) {
     shape.push_back(checked);
   }
   ManifestTensor tensor{{std::move(name), *dtype, std::move(shape)}, digest};
+  const auto fits = check_safetensors_tensor(tensor.spec);
+  if (!fits) return corrupt("tensors", fits.error().message());
   const auto size_bytes = tensor_size_bytes(tensor.spec);
   if (!size_bytes) return corrupt("tensors", size_bytes.error().message());
   return tensor;

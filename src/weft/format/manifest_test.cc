@@ -61,6 +61,10 @@ TEST(Manifest, RefusalsNameWhatDiffers) {
   EXPECT_THAT(reason(replaced(text, "[2,3]", "[2,-3]")), HasSubstr("shape: is no integer"));
   EXPECT_THAT(reason(replaced(text, "[2,3]", "[9007199254740992]")), HasSubstr("is no integer"));
   EXPECT_THAT(reason(replaced(text, "manifest-1", "manifest-2")), HasSubstr("`weft-manifest-2`"));
+  EXPECT_THAT(reason(replaced(text, "\"b\"", "\"__metadata__\"")), HasSubstr("`__metadata__`"));
+  std::string ones = "[1";
+  for (int i = 0; i < 64; ++i) ones += ",1";
+  EXPECT_THAT(reason(replaced(text, "[2,3]", ones + "]")), HasSubstr("over 64 dimensions"));
   EXPECT_THAT(reason("[]"), HasSubstr("format: is missing"));
 }
 

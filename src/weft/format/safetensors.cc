@@ -219,6 +219,15 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view header_json)
   return header;
 }
 
+Result<void> check_safetensors_tensor(const TensorSpec& spec) {
+  const auto bad = [&](std::string_view why) {
+    return Error(ErrorCode::kInvalidArgument, fmt::format("tensor `{}`: {}", spec.name, why));
+  };
+  if (spec.name == kMetadata) return bad("a name that safetensors has taken");
+  if (spec.shape.size() > kMaxDims) return bad(fmt::format("over {} dimensions", kMaxDims));
+  return {};
+}
+
 Result<std::string> make_safetensors_header(std::span<const TensorSpec> tensors,
                                             const std::map<std::string, std::string>& metadata) {
   json::object header;
@@ -228,13 +237,14 @@ Result<std::string> make_safetensors_header(std::span<const TensorSpec> tensors,
   }
   std::uint64_t at = 0;
   for (const TensorSpec& spec : tensors) {
+    WEFT_TRY_VOID(check_safetensors_tensor(spec));
     WEFT_TRY(const std::uint64_t size_bytes, tensor_size_bytes(spec));
     json::object entry{{"dtype", dtype_name(spec.dtype)},
                        {"shape", json::array(spec.shape.begin(), spec.shape.end())},
                        {"data_offsets", {at, at + size_bytes}}};
-    if (spec.name == kMetadata || !header.emplace(spec.name, std::move(entry)).second) {
+    if (!header.emplace(spec.name, std::move(entry)).second) {
       return Error(ErrorCode::kInvalidArgument,
-                   fmt::format("tensor `{}`: a name that is taken", spec.name));
+                   fmt::format("tensor `{}`: the name is given twice", spec.name));
     }
     at += size_bytes;
   }

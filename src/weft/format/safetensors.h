@@ -40,8 +40,12 @@ Result<std::uint64_t> parse_safetensors_prefix(std::span<const std::byte, 8> pre
 // Errors: kCorrupt with the tensor's name and what is wrong.
 Result<SafetensorsHeader> parse_safetensors_header(std::string_view header_json);
 
+// May a file have this tensor? Errors: kInvalidArgument for the name "__metadata__" and for more
+// dimensions than are read.
+Result<void> check_safetensors_tensor(const TensorSpec& spec);
 // The prefix and header of a file with these tensors in this order, padded so that the data starts
-// at a multiple of 8. Errors: kInvalidArgument for a name given twice or "__metadata__".
+// at a multiple of 8. Errors: check_safetensors_tensor(); kInvalidArgument for a name given
+// twice.
 Result<std::string> make_safetensors_header(std::span<const TensorSpec> tensors,
                                             const std::map<std::string, std::string>& metadata);
 

@@ -72,6 +72,8 @@ TEST(SafetensorsHeader, IsNotWrittenWithANameThatIsTaken) {
 
   EXPECT_FALSE(make_safetensors_header(std::vector{a, a}, {}).has_value());
   EXPECT_FALSE(make_safetensors_header(std::vector{metadata}, {}).has_value());
+  EXPECT_TRUE(check_safetensors_tensor({"a", DType::kU8, Shape(64, 1)}));
+  EXPECT_FALSE(check_safetensors_tensor({"a", DType::kU8, Shape(65, 1)}));
 }
 
 TEST(SafetensorsHeader, RefusalsNameTheTensorAndTheReason) {

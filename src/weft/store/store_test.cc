@@ -207,6 +207,8 @@ TEST(Store, OffersThatCannotBeAVersionAreRefused) {
   EXPECT_EQ(refusal({small, small}), ErrorCode::kInvalidArgument);
   EXPECT_EQ(refusal({small, {"module.a", DType::kF32, {1}}}), ErrorCode::kInvalidArgument);
   EXPECT_EQ(refusal({{"a", DType::kF32, {1ull << 40, 1ull << 40}}}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(refusal({{"__metadata__", DType::kF32, {1}}}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(refusal({{"a", DType::kF32, Shape(65, 1)}}), ErrorCode::kInvalidArgument);
   EXPECT_EQ(refusal({{"a", DType::kF32, {1ull << 60}}}), ErrorCode::kTooLarge);
   EXPECT_EQ(refusal({small}, {{"../passwd", 1}}), ErrorCode::kInvalidArgument);
   EXPECT_EQ(refusal({small}, {{"config.json", 65ull << 20}}), ErrorCode::kTooLarge);

@@ -7,6 +7,7 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include "weft/format/safetensors.h"
 #include "weft/protocol/skeleton.h"
 
 namespace weft::store {
@@ -31,6 +32,7 @@ Result<void> plan_tensors(const UploadOffer& offer, const Stored* base, PlannedU
     entry.spec = offered;
     entry.spec.name = canonical_name(offered.name);
     if (entry.spec.name.empty()) return invalid("a tensor has no name");
+    WEFT_TRY_VOID(check_safetensors_tensor(entry.spec));
     WEFT_TRY(entry.size_bytes, tensor_size_bytes(entry.spec));
     if (base != nullptr) {
       const Manifest& manifest = base->content().manifest;
