@@ -17,7 +17,6 @@ namespace weft {
 inline constexpr std::string_view kSessionHeader = "Weft-Session";
 inline constexpr std::string_view kAnonymousOwner = "anonymous";
 inline constexpr std::size_t kMaxSessionBytes = 256;
-inline constexpr std::size_t kMaxLabelBytes = 16 << 10;
 // A version's data, all entries' bytes one after the other in manifest order, is cut into packs of
 // this size.
 inline constexpr std::uint64_t kPackBytes = 64ull << 20;

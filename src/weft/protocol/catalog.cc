@@ -7,7 +7,7 @@
 #include <fmt/core.h>
 
 #include "weft/base/check.h"
-#include "weft/protocol/block_frame.h"
+#include "weft/protocol/label.h"
 
 namespace weft {
 namespace {
@@ -16,13 +16,6 @@ constexpr std::size_t kMaxHeadNameBytes = 128;
 
 Error no_version(std::string_view id) {
   return {ErrorCode::kNotFound, fmt::format("no version `{}` here", id)};
-}
-
-Result<void> check_label(const std::string& label) {
-  if (label.size() <= kMaxLabelBytes) return {};
-  return Error(ErrorCode::kInvalidArgument,
-               fmt::format("the label has {} bytes, at most {}", label.size(), kMaxLabelBytes),
-               "label");
 }
 
 }  // namespace
@@ -38,6 +31,9 @@ bool is_head_name(std::string_view name) {
 Result<void> Catalog::commit(Commit commit) {
   if (commit.label) WEFT_TRY_VOID(check_label(*commit.label));
   if (commit.head) WEFT_TRY_VOID(check_head(*commit.head, commit.if_match));
+  if (commit.if_match && !commit.head) {
+    return Error(ErrorCode::kInvalidArgument, "if_match: expected a head beside it", "if_match");
+  }
   CatalogVersion& version = commit.version;
   const std::string id = version.id;
   if (const CatalogVersion* const known = try_find(id)) {

@@ -75,8 +75,9 @@ TEST(Catalog, ALabelNamesOneVersionAndAVersionMayHaveSeveral) {
   EXPECT_THAT(catalog.labels_of("a"), ElementsAre("two"));
   EXPECT_THAT(catalog.labels_of("b"), ElementsAre("one"));
   EXPECT_EQ(catalog.set_label("one", "c").error().code(), ErrorCode::kNotFound);
-  EXPECT_EQ(catalog.set_label(std::string(16385, 'x'), "a").error().code(),
-            ErrorCode::kInvalidArgument);
+  for (const std::string& bad : {std::string(16385, 'x'), std::string("\xff")}) {
+    EXPECT_EQ(catalog.set_label(bad, "a").error().code(), ErrorCode::kInvalidArgument);
+  }
 }
 
 TEST(Catalog, TheLoserOfARaceForAHeadLearnsWhoWon) {
@@ -108,6 +109,15 @@ TEST(Catalog, ACommitWhoseHeadMovedRecordsNothing) {
   commit.if_match = "a";
   EXPECT_TRUE(catalog.commit(commit));
   EXPECT_EQ(catalog.heads().at("main"), "b");
+}
+
+TEST(Catalog, ACommitThatNamesNoHeadCannotSayWhatItIs) {
+  Catalog catalog;
+  auto commit = version("a");
+  commit.if_match = "";
+
+  EXPECT_EQ(catalog.commit(commit).error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(ids(catalog), IsEmpty());
 }
 
 TEST(Catalog, HeadNamesAreShortAndPlain) {

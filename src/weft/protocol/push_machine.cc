@@ -120,6 +120,9 @@ void PushMachine::begin_round(const Opened& answer, std::vector<BlockPlace> bloc
   }
   if (options_.writers > 1) choose_share(blocks);
   if (step_ == Step::kWait) return;
+  // What another connection writes is not sent beside it over and over.
+  probes_ = std::exchange(held_, false) && blocks.size() > 1;
+  if (probes_) blocks.resize(1);
   queue_ = std::move(blocks);
   next_ = 0;
   failed_.reset();
@@ -194,6 +197,7 @@ void PushMachine::sent(const Result<Counts>& answer, std::uint64_t content_bytes
   if (!answer) {
     error = answer.error();
   } else if (answer->busy > 0) {
+    held_ = true;
     error =
         Error(ErrorCode::kOverloaded,
               fmt::format("{} blocks are still being written by another connection", answer->busy));
@@ -211,12 +215,12 @@ void PushMachine::sent(const Result<Counts>& answer, std::uint64_t content_bytes
 }
 
 void PushMachine::end_round() {
-  share_sent_ = share_sent_ || next_ == queue_.size();
+  share_sent_ = share_sent_ || (!probes_ && next_ == queue_.size());
   if (failed_) return reopen(Error(*failed_), failed_retry_after_);
-  if (!leads()) {
-    step_ = Step::kDone;
+  if (probes_ || (leads() && only_share_)) {
+    step_ = Step::kOpen;
   } else {
-    step_ = only_share_ ? Step::kOpen : Step::kSeal;
+    step_ = leads() ? Step::kSeal : Step::kDone;
   }
 }
 

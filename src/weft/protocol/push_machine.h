@@ -133,6 +133,8 @@ class PushMachine {
   std::size_t next_ = 0;           // in queue_
   unsigned under_way_ = 0;         // batches
   bool only_share_ = false;        // the round is of our share; others' may be missing
+  bool held_ = false;              // another connection had blocks of the last round
+  bool probes_ = false;            // the round is one block, to learn whether they are free
   std::optional<Error> failed_;    // in this round
   std::optional<Milliseconds> failed_retry_after_;
 

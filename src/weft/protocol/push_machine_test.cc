@@ -240,6 +240,39 @@ TEST(PushMachine, BusyBlocksAreWaitedForBeyondTheTries) {
   EXPECT_EQ(machine.step(), Step::kSend);
 }
 
+TEST(PushMachine, WhatAnotherConnectionWritesIsNotSentBesideItOverAndOver) {
+  PushMachine machine = at(Step::kSend);
+  const auto send = [&](Counts counts) {
+    const std::size_t blocks = machine.take(kTotal).size();
+    machine.sent(counts, blocks == 1 ? kBlockBytes : kTotal);
+    if (machine.step() == Step::kWait) {
+      machine.waited();
+      machine.serving(PushMachine::Serving{"blake3:old", "i"});
+    }
+    machine.opened(Opened{"u-1", 0, kAll});
+    return blocks;
+  };
+  EXPECT_EQ(send({0, 0, 4}), 4u);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(send({0, 0, 1}), 1u);
+
+  EXPECT_EQ(send({1, 0, 0}), 1u);  // it is free now
+  EXPECT_EQ(machine.take(kTotal).size(), 4u);
+}
+
+TEST(PushMachine, AWriterThatFoundItsOnlyBlockFreeIsNotDoneBeforeTheRest) {
+  PushMachine machine = at(Step::kOpen, {.writer = 1, .writers = 2});
+  machine.opened(Opened{"u-1", 0, kAll});
+  machine.sent(Counts{1, 0, machine.take(kTotal).size() - 1}, 12);
+  machine.waited();
+  machine.serving(PushMachine::Serving{"blake3:old", "i"});
+  machine.opened(Opened{"u-1", 0, kAll});
+  ASSERT_EQ(machine.take(kTotal).size(), 1u);
+
+  machine.sent(Counts{1, 0, 0}, 5);
+
+  EXPECT_EQ(machine.step(), Step::kOpen);
+}
+
 TEST(PushMachine, OnlyTriesThatBringNothingAreCounted) {
   PushMachine machine = at(Step::kSend, {.retries = 2});
   std::uint64_t verified = 0;

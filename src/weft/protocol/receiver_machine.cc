@@ -5,7 +5,7 @@
 
 #include <fmt/core.h>
 
-#include "weft/protocol/block_frame.h"
+#include "weft/protocol/label.h"
 
 namespace weft {
 namespace {
@@ -24,13 +24,6 @@ Error outside_grid(const Staging& staging, BlockPlace place, const WeightLayout&
       ErrorCode::kInvalidArgument,
       fmt::format("{} has {} blocks, there is no block {}", staging.plan.name(place.entry, layout),
                   block_count(sizes[place.entry]), place.block));
-}
-
-Result<void> check_label(const std::optional<std::string>& label) {
-  if (!label || label->size() <= kMaxLabelBytes) return {};
-  return Error(ErrorCode::kInvalidArgument,
-               fmt::format("the label has {} bytes, at most {}", label->size(), kMaxLabelBytes),
-               "label");
 }
 
 bool same_files(const Resident& a, const Resident& b) {
@@ -330,7 +323,7 @@ Result<void> ReceiverMachine::end_seal(Staging& staging, Result<Resident> reside
 Result<UpdateMachine::FinishStep> ReceiverMachine::finish(std::string_view owner,
                                                           std::optional<Epoch> epoch,
                                                           const CommitWish& wish, Instant now) {
-  WEFT_TRY_VOID(check_label(wish.label));
+  WEFT_TRY_VOID(check_label(wish.label.value_or("")));
   if (epoch) WEFT_TRY_VOID(machine_.check(owner, *epoch, now));
   const bool commits = machine_.state(now) == UpdateState::kStaged && machine_.owner() == owner;
   if (commits && rules_.patch_mode && wish.on_update == OnUpdate::kFinish) {
@@ -367,7 +360,7 @@ Result<void> ReceiverMachine::check_serving(const std::optional<std::string>& ex
 Result<UpdateMachine::FinishStep> ReceiverMachine::roll_back(
     std::string_view owner, const std::string& id, const std::optional<std::string>& expected,
     const CommitWish& wish, Instant now) {
-  WEFT_TRY_VOID(check_label(wish.label));
+  WEFT_TRY_VOID(check_label(wish.label.value_or("")));
   const bool is_under_way = machine_.state(now) == UpdateState::kCommitting;
   if (!is_under_way) WEFT_TRY_VOID(check_serving(expected));
   if (!is_under_way && id == serving().name.id) return UpdateMachine::FinishStep::kRepeat;
