@@ -98,6 +98,30 @@ class StoreProcess(unittest.TestCase):
             self.assertEqual(store.versions(), [])
             self.short_push(store, "P_llama")
 
+    def test_a_body_whose_commit_fails_leaves_nothing(self):
+        with Store(self.folder) as store:
+            records = self.folder / "versions"
+            records.rename(self.folder / "aside")
+            records.write_text("no folder")
+            answer = store.request("PUT", "/weft/v1/weights", (FIXTURES / "P_llama" / "model.safetensors").read_bytes())
+            self.assertGreaterEqual(answer.status, 400, answer)
+            self.assertEqual(list((self.folder / "uploads").iterdir()), [])
+
+            records.unlink()
+            (self.folder / "aside").rename(records)
+            self.short_push(store, "P_llama")
+
+    def test_what_is_no_utf8_is_refused_and_the_catalog_stays_readable(self):
+        with Store(self.folder) as store:
+            version = self.short_push(store, "P_llama", "?label=one")
+            body = json.dumps({"id": version}).encode()
+            for label in ("%ff", "a%C3", "%ED%A0%80"):
+                self.assertEqual(store.request("PUT", f"/weft/v1/labels/{label}", body).status, 400, label)
+                self.assertEqual(store.request("PUT", f"/weft/v1/weights?label={label}", b"x").status, 400, label)
+            self.assertEqual(store.request("PUT", "/weft/v1/labels/caf%C3%A9", body).status, 200)
+        with Store(self.folder) as store:
+            self.assertEqual(sorted(store.versions()[0]["labels"]), ["café", "one"])
+
     def test_heads_move_by_if_match(self):
         with Store(self.folder) as store:
             first, second = self.short_push(store, "P_llama"), self.short_push(store, "P2")

@@ -212,6 +212,21 @@ TEST(Weights, AreRefusedWhileAnotherOwnerHoldsTheUpdate) {
   EXPECT_EQ(bench.call("PUT", kWeights, next.file(), "a").status, 200);
 }
 
+TEST(Weights, AreRefusedBeforeTheirBytesWhenTheQueryIsWrong) {
+  Bench bench(small_model());
+  const std::string long_label(16'385, 'x');
+
+  for (const std::string& query :
+       {std::string("on_update=maybe"), std::string("on_update="), std::string("on_update=ABORT"),
+        "label=" + long_label, std::string("label=%ff"), std::string("commit=yes")}) {
+    RawConnection connection(bench.port());
+    connection.send("PUT " + std::string(kWeights) + "?" + query +
+                    " HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n");
+    EXPECT_EQ(connection.read_status(), 400) << query.substr(0, 20);
+  }
+  EXPECT_EQ(bench.state(), "idle");
+}
+
 TEST(Blocks, ABodyCutAnywhereLosesOnlyTheBlockInFlight) {
   Bench bench(small_model());
   const auto before = bench.served();

@@ -18,6 +18,7 @@
 #include "weft/protocol/block_ledger.h"
 #include "weft/protocol/skeleton.h"
 #include "weft/protocol/update_machine.h"
+#include "weft/tensor/on_update.h"
 #include "weft/tensor/weight_set.h"
 
 namespace weft {
@@ -39,11 +40,11 @@ struct SealedVersion {
 };
 
 struct CommitRequest {
-  std::optional<std::string> label;      // none: the label stays
-  std::optional<std::string> head;       // store: moves it to the version
-  std::optional<std::string> if_match;   // the id the head must have now; else kPreconditionFailed
-  std::string parent, origin;            // of the record; "" where not given
-  std::optional<std::string> on_update;  // receiver: continue, recompute, finish, abort
+  std::optional<std::string> label;     // none: the label stays
+  std::optional<std::string> head;      // moves it to the version; a receiver has `main` alone
+  std::optional<std::string> if_match;  // the id the head must have now; else kPreconditionFailed
+  std::string parent, origin;           // of the record; "" where not given
+  std::optional<OnUpdate> on_update;    // receiver; none: its own
 };
 
 struct CommitReport {

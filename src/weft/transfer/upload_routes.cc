@@ -38,13 +38,12 @@ struct WeightsQuery {
 
 Result<WeightsQuery> parse_weights_query(const http::Request& request) {
   WeightsQuery query;
-  WEFT_TRY(query.request.label, internal::label_of_query(request));
+  WEFT_TRY(query.request, internal::parse_commit_query(request));
   const std::string_view commits = request.try_query("commit").value_or("true");
   if (commits != "true" && commits != "false") {
     return Error(ErrorCode::kInvalidArgument, "commit: expected true or false", "query.commit");
   }
   query.commits = commits == "true";
-  if (const auto on_update = request.try_query("on_update")) query.request.on_update = *on_update;
   return query;
 }
 
@@ -142,7 +141,13 @@ Result<std::unique_ptr<http::BodySink>> Uploads::put_weights(const http::Request
                  connection = add_connection(exchange), exchange](const Result<void>& result) {
     if (!result) return self->respond(*exchange, result.error());
     if (!query.commits) return self->respond_progress(owner, epoch, *exchange);
-    self->host_->commit(owner, epoch, query.request, self->responding(exchange));
+    auto committed = [self, owner, epoch,
+                      answer = self->responding(exchange)](const Result<CommitReport>& report) {
+      // Nobody holds the name of this upload, to commit it in another way.
+      if (!report) static_cast<void>(self->host_->abort(owner, epoch));
+      answer(report);
+    };
+    self->host_->commit(owner, epoch, query.request, std::move(committed));
   };
   return internal::make_file_sink(host_, owner, epoch, content_length(request), std::move(staged));
 }

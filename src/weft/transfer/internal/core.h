@@ -25,6 +25,11 @@
 
 namespace weft::internal {
 
+// The one head that a receiver has: what it serves.
+inline constexpr const char* kServedHead = "main";
+// kNotFound.
+Error no_head(std::string_view name);
+
 // What is kept of a block in patch mode.
 struct Patch {
   BlockPlace place;

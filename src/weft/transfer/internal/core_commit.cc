@@ -12,7 +12,6 @@
 #include "weft/transfer/internal/core.h"
 #include "weft/transfer/internal/crew.h"
 #include "weft/transfer/internal/sha256.h"
-#include "weft/transfer/state_dir.h"
 
 namespace weft::internal {
 namespace {
@@ -31,6 +30,11 @@ std::int64_t unix_ms() {
 
 }  // namespace
 
+Error no_head(std::string_view name) {
+  return {ErrorCode::kNotFound,
+          fmt::format("no head `{}` here: a server has `{}` alone", name, kServedHead)};
+}
+
 CommitWish Core::wish_of(std::optional<std::string> label,
                          std::optional<OnUpdate> on_update) const {
   return {std::move(label), on_update.value_or(options_.on_update), {"", "", unix_ms()}};
@@ -38,18 +42,11 @@ CommitWish Core::wish_of(std::optional<std::string> label,
 
 void Core::commit(const std::string& owner, Epoch epoch, CommitRequest request,
                   Done<CommitReport> done) {
-  std::optional<OnUpdate> on_update;
-  if (request.on_update) {
-    on_update = try_parse_on_update(*request.on_update);
-    if (!on_update) {
-      return done(Error(ErrorCode::kInvalidArgument,
-                        fmt::format("on_update: expected continue, recompute, finish or abort, not "
-                                    "`{}`",
-                                    *request.on_update),
-                        "body.on_update"));
-    }
+  if (request.head && *request.head != kServedHead) {
+    const Error error = no_head(*request.head);
+    return done(Error(ErrorCode::kInvalidArgument, error.message(), "body.head"));
   }
-  CommitWish wish = wish_of(std::move(request.label), on_update);
+  CommitWish wish = wish_of(std::move(request.label), request.on_update);
   wish.provenance.parent = std::move(request.parent);
   wish.provenance.origin = std::move(request.origin);
   wish.if_match = std::move(request.if_match);
@@ -104,7 +101,9 @@ bool Core::try_hand_over() {
   if (!machine_.may_hand_over()) return false;
   const Handover handover = machine_.handover();
   const auto upload = handover.is_rollback ? nullptr : upload_;
-  WeightTarget::Takeover takeover{.version = handover.version, .on_update = handover.on_update};
+  WeightTarget::Takeover takeover{.version = handover.version,
+                                  .on_update = handover.on_update,
+                                  .is_rollback = handover.is_rollback};
   if (handover.new_files) takeover.files = upload ? upload->sealed_files : files_[handover.set];
   lock.unlock();
   takeover.released = [self = shared_from_this(), epoch = handover.epoch] {
@@ -227,7 +226,8 @@ bool Core::try_take_back(const std::shared_ptr<Upload>& upload) {
   std::unique_lock lock(mutex_);
   if (!machine_.may_hand_over()) return false;
   WeightTarget::Takeover takeover{.version = machine_.handover().version,
-                                  .on_update = OnUpdate::kRecompute};
+                                  .on_update = OnUpdate::kRecompute,
+                                  .is_rollback = true};
   if (machine_.handover().new_files) takeover.files = files_before_patch_;
   lock.unlock();
   auto undo = [self = shared_from_this(), upload]() -> Result<void> {
@@ -360,7 +360,11 @@ void Core::blocking_save() {
   const WeightSet& set = *sets_[*index];
   for (std::size_t i = 0; i < layout_->tensors().size(); ++i)
     tensors.push_back({layout_->tensors()[i], set.tensor(i)});
-  const auto saved = blocking_save_state(*options_.state_dir, tensors, *files, resident.name);
+  // A converted version has the id of what was sent.
+  const std::string id = resident.name.converted
+                             ? blocking_hash_resident(set, *files, {}).content->id
+                             : resident.name.id;
+  const auto saved = options_.state->blocking_save(tensors, *files, id, resident.name.label);
   end_read(*index);
   if (!saved) log_error("weights: {} was not saved: {}", resident.name.id, saved.error().message());
 }

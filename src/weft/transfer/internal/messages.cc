@@ -7,6 +7,7 @@
 
 #include "weft/checkpoint/model_files.h"
 #include "weft/format/json.h"
+#include "weft/protocol/label.h"
 
 namespace weft::internal {
 namespace {
@@ -41,6 +42,12 @@ Result<std::optional<std::string>> text_member(const json::object& object, std::
   if (value == nullptr) return std::optional<std::string>();
   if (!value->is_string()) return bad_field(field, "a string");
   return std::optional(std::string(text_of(*value)));
+}
+
+Result<OnUpdate> parse_on_update(std::string_view name, const std::string& field) {
+  const auto value = try_parse_on_update(name);
+  if (value) return *value;
+  return bad_field(field, fmt::format("continue, recompute, finish or abort, not `{}`", name));
 }
 
 // The flag `name`, false where it is absent.
@@ -155,14 +162,16 @@ json::object version_object(const VersionName& version) {
 
 }  // namespace
 
-Result<std::optional<std::string>> label_of_query(const http::Request& request) {
-  const auto label = request.try_query("label");
-  if (!label) return std::optional<std::string>();
-  // The parser of strict JSON is the judge of what is UTF-8.
-  if (!parse_json(json::serialize(json::value(json::string(label->data(), label->size()))))) {
-    return bad_field("query.label", "UTF-8");
+Result<CommitRequest> parse_commit_query(const http::Request& request) {
+  CommitRequest commit;
+  if (const auto label = request.try_query("label")) {
+    WEFT_TRY_VOID(check_label(*label));
+    commit.label = *label;
   }
-  return std::optional(std::string(*label));
+  if (const auto on_update = request.try_query("on_update")) {
+    WEFT_TRY(commit.on_update, parse_on_update(*on_update, "query.on_update"));
+  }
+  return commit;
 }
 
 Result<CommitRequest> parse_commit_request(std::string_view body) {
@@ -172,7 +181,10 @@ Result<CommitRequest> parse_commit_request(std::string_view body) {
   WEFT_TRY(request.label, text_member(object, "label", "body.label"));
   WEFT_TRY(request.head, text_member(object, "head", "body.head"));
   WEFT_TRY(request.if_match, text_member(object, "if_match", "body.if_match"));
-  WEFT_TRY(request.on_update, text_member(object, "on_update", "body.on_update"));
+  WEFT_TRY(const auto on_update, text_member(object, "on_update", "body.on_update"));
+  if (on_update) {
+    WEFT_TRY(request.on_update, parse_on_update(*on_update, "body.on_update"));
+  }
   WEFT_TRY(const auto parent, text_member(object, "parent", "body.parent"));
   WEFT_TRY(const auto origin, text_member(object, "origin", "body.origin"));
   request.parent = parent.value_or("");

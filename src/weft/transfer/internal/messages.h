@@ -10,8 +10,8 @@
 
 namespace weft::internal {
 
-// ?label= of a request without a JSON body. Errors: kInvalidArgument unless it is UTF-8.
-Result<std::optional<std::string>> label_of_query(const http::Request& request);
+// ?label= and ?on_update= of a request without a JSON body. Errors: kInvalidArgument.
+Result<CommitRequest> parse_commit_query(const http::Request& request);
 // {"label", "head", "if_match", "parent", "origin", "on_update"}, each optional, or no body.
 // Errors: kInvalidArgument.
 Result<CommitRequest> parse_commit_request(std::string_view body);

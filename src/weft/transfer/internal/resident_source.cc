@@ -8,15 +8,8 @@
 namespace weft::internal {
 namespace {
 
-constexpr const char* kHead = "main";
-
 Error no_version(const std::string& id) {
   return Error(ErrorCode::kNotFound, fmt::format("no version {} here", id));
-}
-
-Error no_head(const std::string& name) {
-  return Error(ErrorCode::kNotFound,
-               fmt::format("no head `{}` here: a server has `{}` alone", name, kHead));
 }
 
 Error not_here(std::string_view what) {
@@ -94,7 +87,7 @@ class ResidentSource final : public VersionSource {
     return no_version(id);
   }
 
-  std::vector<Head> heads() override { return {{kHead, core_->residents().serving.name.id}}; }
+  std::vector<Head> heads() override { return {{kServedHead, core_->residents().serving.name.id}}; }
 
   std::shared_ptr<void> on_head_moved(std::function<void()> moved) override {
     return core_->on_head_moved(std::move(moved));
@@ -102,7 +95,7 @@ class ResidentSource final : public VersionSource {
 
   void move_head(const std::string& owner, const std::string& name, const std::string& id,
                  std::optional<std::string> expected, Done<CommitReport> done) override {
-    if (name != kHead) return done(no_head(name));
+    if (name != kServedHead) return done(no_head(name));
     core_->roll_back(owner, id, expected, std::move(done));
   }
 
