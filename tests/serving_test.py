@@ -548,6 +548,17 @@ class MinVersion(unittest.TestCase):
             self.assertIn("step-1", behind["message"])
             self.assertEqual(behind["param"], "min_version")
 
+    def test_the_same_content_again_is_the_newest_and_a_rollback_is_not(self):
+        with Server("P_llama") as server:
+            first = server.weight_info()["id"]
+            second = server.push("P2").json()["id"]
+            status = lambda: server.post("/v1/completions", {"prompt": "A", "min_version": second}).status
+            self.assertEqual(server.push("P_llama").json()["id"], first)
+            self.assertEqual(status(), 200)
+            for id, expected in (second, 200), (first, 409):
+                self.assertEqual(server.request("PUT", "/weft/v1/heads/main", {"id": id}).status, 200)
+                self.assertEqual(status(), expected)
+
 
 class Pauses(unittest.TestCase):
     def setUp(self):

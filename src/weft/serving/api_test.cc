@@ -339,13 +339,30 @@ TEST(VersionHistory, KnowsIdsAndLabelsThatWerePassed) {
 TEST(VersionHistory, ARollbackIsBehindWhatItLeft) {
   VersionHistory history;
   for (const char* const name : {"1", "2", "3"}) history.add({name, name, false});
-  history.add({"2", "2", false});
+  history.go_back({"2", "2", false});
 
   EXPECT_TRUE(history.check("1"));
   EXPECT_TRUE(history.check("2"));
   EXPECT_FALSE(history.check("3"));
   history.add({"3", "3", false});
   EXPECT_TRUE(history.check("3"));
+}
+
+TEST(VersionHistory, ContentThatComesAgainIsTheNewest) {
+  VersionHistory history;
+  history.add({"1", "step-1", false});
+  history.add({"2", "step-2", false});
+  history.add({"1", "step-3", false});
+  for (const char* const passed : {"1", "2", "step-1", "step-2", "step-3"}) {
+    EXPECT_TRUE(history.check(passed)) << passed;
+  }
+
+  history.go_back({"2", "step-2", false});
+  EXPECT_TRUE(history.check("1"));
+  EXPECT_TRUE(history.check("step-2"));
+  EXPECT_FALSE(history.check("step-3"));
+  history.go_back({"1", "step-1", false});
+  EXPECT_FALSE(history.check("2"));
 }
 
 TEST(VersionHistory, ForgetsTheOldest) {

@@ -37,9 +37,11 @@ Result<EngineTarget::Changed> EngineTarget::taking_over(const Takeover& takeover
   if (takeover.files) {
     WEFT_TRY(described, describe(*takeover.files));
   }
-  Changed changed = [this, version = takeover.version, described = std::move(described),
+  Changed changed = [this, version = takeover.version, is_rollback = takeover.is_rollback,
+                     described = std::move(described),
                      done = std::move(done)](const Result<SwapReport>& report) {
     if (!report) return done(report.error());
+    if (is_rollback) history_.go_back(version);
     take_over(version, described);
     done(Committed{report->stall_us});
   };

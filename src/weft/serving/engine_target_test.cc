@@ -30,6 +30,9 @@ class EngineTargetTest : public testing::Test {
     WeightTarget::Takeover takeover;
     takeover.version = {"blake3:two", "two", false};
     if (files) takeover.files = std::make_shared<const ModelFiles>(*std::move(files));
+    return blocking_commit(takeover);
+  }
+  Result<void> blocking_commit(const WeightTarget::Takeover& takeover) {
     std::optional<Result<WeightTarget::Committed>> result;
     target_.commit(nullptr, takeover, [&](auto committed) { result = std::move(committed); });
     if (!*result) return result->error();
@@ -91,6 +94,22 @@ TEST_F(EngineTargetTest, RemembersWhatItServed) {
     EXPECT_TRUE(target_.history().check(passed)) << passed;
   }
   EXPECT_FALSE(target_.history().check("three"));
+}
+
+TEST_F(EngineTargetTest, TheSameContentAgainIsNoRollback) {
+  WeightTarget::Takeover first;
+  first.version = {"blake3:one", "one", false};
+  target_.rename(first.version);
+  ASSERT_TRUE(blocking_commit(std::nullopt));
+
+  first.is_rollback = true;
+  ASSERT_TRUE(blocking_commit(first));
+  EXPECT_FALSE(target_.history().check("blake3:two"));
+
+  ASSERT_TRUE(blocking_commit(std::nullopt));
+  first.is_rollback = false;
+  ASSERT_TRUE(blocking_commit(first));
+  EXPECT_TRUE(target_.history().check("blake3:two"));
 }
 
 }  // namespace

@@ -1,24 +1,31 @@
 #include "weft/serving/version_history.h"
 
 #include <algorithm>
-#include <iterator>
 
 #include <fmt/core.h>
 
 namespace weft {
 
 void VersionHistory::add(const VersionName& version) {
+  entries_.with([&](std::deque<Entry>& entries) { add_to(entries, version); });
+}
+
+void VersionHistory::go_back(const VersionName& version) {
   entries_.with([&](std::deque<Entry>& entries) {
-    const auto known = std::ranges::find(entries, version.id, &Entry::id);
-    if (known != entries.end()) {
-      entries.erase(std::next(known), entries.end());
-    } else {
-      entries.push_back({version.id, {}, ""});
-      if (entries.size() > kRemembered) entries.pop_front();
-    }
-    entries.back().labels.insert(version.label);
-    entries.back().label = version.label;
+    const auto last = std::find_if(entries.rbegin(), entries.rend(),
+                                   [&](const Entry& entry) { return entry.id == version.id; });
+    if (last != entries.rend()) entries.erase(last.base(), entries.end());
+    add_to(entries, version);
   });
+}
+
+void VersionHistory::add_to(std::deque<Entry>& entries, const VersionName& version) {
+  if (entries.empty() || entries.back().id != version.id) {
+    entries.push_back({version.id, {}, ""});
+    if (entries.size() > kRemembered) entries.pop_front();
+  }
+  entries.back().labels.insert(version.label);
+  entries.back().label = version.label;
 }
 
 Result<void> VersionHistory::check(std::string_view min_version) const {

@@ -35,6 +35,7 @@ class WeightTarget {
   struct Takeover {
     VersionName version;
     OnUpdate on_update = OnUpdate::kContinue;
+    bool is_rollback = false;  // it served before, and what came after it is taken back
     // Of the version, complete; null when they are what is served already.
     std::shared_ptr<const ModelFiles> files{};
     // Called once, from any thread, when nobody reads the set that was served before any more:

@@ -268,6 +268,7 @@ TEST(Rollback, ToTheResidentVersionIsOneCallAndMayBeRepeated) {
                 .status,
             200);
   const auto second = bench.current();
+  EXPECT_FALSE(bench.target().last_was_rollback());
 
   EXPECT_EQ(put_head(bench, fmt::format("blake3:{:064}", 1)).status, 404);
   EXPECT_EQ(put_head(bench, first.id, first.id).status, 412);
@@ -277,6 +278,7 @@ TEST(Rollback, ToTheResidentVersionIsOneCallAndMayBeRepeated) {
 
   EXPECT_EQ(bench.current(), first);
   EXPECT_EQ(bench.served(), bench.first().bytes());
+  EXPECT_TRUE(bench.target().last_was_rollback());
   EXPECT_EQ(bench.target().commits(), 2u);
   EXPECT_EQ(put_head(bench, second.id).status, 200);
   EXPECT_EQ(bench.current(), second);
@@ -489,6 +491,7 @@ TEST_F(PatchMode, AWrongResultIsTakenBackAndCounted) {
   ASSERT_EQ(seal_and_commit(bench, upload).status, 200);
 
   while (bench.target().commits() < 2) std::this_thread::yield();
+  EXPECT_TRUE(bench.target().last_was_rollback());
 
   EXPECT_EQ(bench.served(), base.bytes());
   EXPECT_EQ(bench.current(), before);

@@ -168,6 +168,7 @@ void FakeTarget::take(std::shared_ptr<const WeightSet> weights, const Takeover& 
     version_ = takeover.version;
     if (takeover.files) files_ = *takeover.files;
     on_update_ = takeover.on_update;
+    was_rollback_ = takeover.is_rollback;
     if (on_update_ == OnUpdate::kFinish) running_.push_back(takeover.released);
     ++commits_;
   }
@@ -199,6 +200,11 @@ ModelFiles FakeTarget::files() const {
 OnUpdate FakeTarget::last_on_update() const {
   const std::lock_guard lock(mutex_);
   return on_update_;
+}
+
+bool FakeTarget::last_was_rollback() const {
+  const std::lock_guard lock(mutex_);
+  return was_rollback_;
 }
 
 void FakeTarget::rename(VersionName version) {

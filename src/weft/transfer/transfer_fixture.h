@@ -71,6 +71,7 @@ class FakeTarget final : public WeightTarget {
   // Those of the last takeover that brought some.
   ModelFiles files() const;
   OnUpdate last_on_update() const;
+  bool last_was_rollback() const;
 
  private:
   void hold_or_run(std::function<void()> commit);
@@ -85,6 +86,7 @@ class FakeTarget final : public WeightTarget {
   std::vector<std::function<void()>> running_;  // what ends sequences
   ModelFiles files_;
   OnUpdate on_update_ = OnUpdate::kContinue;
+  bool was_rollback_ = false;
 };
 
 // The whole of it, on a free port.
