@@ -11,7 +11,6 @@
 #include "weft/base/file.h"
 #include "weft/protocol/block_ledger.h"
 #include "weft/store/internal/archive.h"
-#include "weft/store/internal/folder.h"
 #include "weft/store/store.h"
 
 namespace weft {
@@ -132,7 +131,7 @@ Result<FsckReport> blocking_fsck(const fs::path& folder, bool repair) {
   if (!fs::is_directory(folder, error)) {
     return Error(ErrorCode::kNotFound, fmt::format("{}: no such folder", folder.string()));
   }
-  WEFT_TRY(const auto lock, store::FolderLock::blocking_take(layout));
+  WEFT_TRY(const auto lock, store::blocking_lock(layout));
   return Fsck(std::move(layout), repair).blocking_run();
 }
 

@@ -3,7 +3,6 @@
 #include <future>
 
 #include "weft/base/log.h"
-#include "weft/store/internal/folder.h"
 #include "weft/store/internal/intake.h"
 
 namespace weft {
@@ -11,7 +10,7 @@ namespace {
 
 class StoreImpl final : public Store {
  public:
-  StoreImpl(store::Layout layout, store::FolderLock lock, StoreOptions options)
+  StoreImpl(store::Layout layout, FolderLock lock, StoreOptions options)
       : lock_(std::move(lock)),
         disk_(std::move(options.disk_hook)),
         archive_(
@@ -64,7 +63,7 @@ class StoreImpl final : public Store {
   }
 
  private:
-  store::FolderLock lock_;
+  FolderLock lock_;
   store::Disk disk_;
   JobThread jobs_{"weft-blk-0", JobThread::Rest::kDrop};
   JobThread opens_{"weft-blk-1", JobThread::Rest::kDrop};
@@ -77,7 +76,7 @@ class StoreImpl final : public Store {
 Result<std::unique_ptr<Store>> Store::blocking_open(const std::filesystem::path& folder,
                                                     StoreOptions options) {
   store::Layout layout{folder};
-  WEFT_TRY(auto lock, store::FolderLock::blocking_take(layout));
+  WEFT_TRY(auto lock, store::blocking_lock(layout));
   auto made = std::make_unique<StoreImpl>(std::move(layout), std::move(lock), std::move(options));
   WEFT_TRY_VOID(made->blocking_load());
   return std::unique_ptr<Store>(std::move(made));

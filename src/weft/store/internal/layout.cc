@@ -137,6 +137,10 @@ fs::path Layout::object(const Digest& digest) const {
   return objects() / hex.substr(0, 2) / hex;
 }
 
+Result<FolderLock> blocking_lock(const Layout& layout) {
+  return FolderLock::blocking_take(layout.root, "store", layout.catalog().filename().string());
+}
+
 std::vector<fs::path> names_in(const fs::path& folder) {
   std::vector<fs::path> names;
   std::error_code error;

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "weft/base/folder_lock.h"
 #include "weft/base/result.h"
 #include "weft/digest/digest.h"
 #include "weft/protocol/catalog.h"
@@ -21,7 +22,6 @@ std::optional<Digest> try_parse_digest_hex(std::string_view hex);
 struct Layout {
   std::filesystem::path root;
 
-  std::filesystem::path lock() const { return root / "lock"; }
   std::filesystem::path catalog() const { return root / "catalog.json"; }
   std::filesystem::path versions() const { return root / "versions"; }
   std::filesystem::path objects() const { return root / "objects"; }
@@ -32,6 +32,9 @@ struct Layout {
   std::filesystem::path blocks(std::string_view id) const;
   std::filesystem::path object(const Digest& digest) const;
 };
+
+// Takes the folder for this process; makes it where there is none. Errors: as FolderLock. Blocks.
+Result<FolderLock> blocking_lock(const Layout& layout);
 
 // What is in a folder, sorted; nothing when it cannot be read.
 std::vector<std::filesystem::path> names_in(const std::filesystem::path& folder);
