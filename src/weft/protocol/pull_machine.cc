@@ -7,15 +7,10 @@
 #include <fmt/core.h>
 
 #include "weft/base/check.h"
+#include "weft/protocol/waits.h"
 
 namespace weft {
 namespace {
-
-using std::chrono::milliseconds;
-
-// As PushMachine's.
-constexpr milliseconds kLongestWait{5'000};
-constexpr milliseconds kLongestWish{60'000};
 
 // The source may answer as it should when it is asked again.
 bool is_passing(ErrorCode code) {
@@ -274,8 +269,7 @@ void PullMachine::end_round() {
     if (waited_ > options_.patience) return fail(error);
   } else {
     if (++tries_ > options_.retries) return fail(error);
-    wait_ = std::min<Milliseconds>(options_.first_wait * (1 << std::min(tries_ - 1, 10u)),
-                                   kLongestWait);
+    wait_ = wait_after(tries_, options_.first_wait);
   }
   source_ = alive_source(source_ + 1);
   step_ = Step::kWait;

@@ -7,27 +7,20 @@
 #include <fmt/core.h>
 
 #include "weft/base/check.h"
+#include "weft/protocol/waits.h"
 
 namespace weft {
 namespace {
 
 using std::chrono::milliseconds;
 
-// Waits between tries: 0.1 s, doubled each time up to this.
-constexpr milliseconds kLongestWait{5'000};
 // Between tries while another connection has a block of ours: as Retry-After.
 constexpr milliseconds kBusyWait{1'000};
-// A Retry-After over this is cut to it.
-constexpr milliseconds kLongestWish{60'000};
 
 // The call may have been lost, or may succeed as it is.
 bool is_passing(ErrorCode code) {
   return code == ErrorCode::kDisconnected || code == ErrorCode::kDeadline ||
          code == ErrorCode::kOverloaded;
-}
-
-milliseconds wait_after(unsigned tries, milliseconds first_wait) {
-  return std::min<milliseconds>(first_wait * (1 << std::min(tries - 1, 10u)), kLongestWait);
 }
 
 // What the server has of the upload is to be asked again, then it goes on.
