@@ -13,6 +13,7 @@
 #include "weft/format/json.h"
 #include "weft/protocol/block_ledger.h"
 #include "weft/protocol/pull_machine.h"
+#include "weft/transfer/follower.h"
 #include "weft/transfer/internal/answers.h"
 #include "weft/transfer/internal/crew.h"
 #include "weft/transfer/internal/pull_fetch.h"
@@ -300,29 +301,25 @@ struct Listed {
   std::vector<std::string> labels;
 };
 
-std::string text_of(const boost::json::value* value) {
-  return value != nullptr && value->is_string() ? std::string(value->get_string()) : std::string();
-}
-
-Result<boost::json::object> blocking_object(http::Client& source, const std::string& target) {
-  WEFT_TRY(const std::string body, body_of(internal::answer_of(source.blocking_send(get(target)))));
-  auto value = parse_json(body);
-  if (value && value->is_object()) return std::move(value->as_object());
-  return Error(ErrorCode::kCorrupt,
-               fmt::format("{}: {} is no JSON object", source.server().text(), target));
-}
-
 Result<std::vector<Listed>> blocking_list(http::Client& source) {
-  WEFT_TRY(const boost::json::object answer, blocking_object(source, "/versions"));
+  WEFT_TRY(const std::string body,
+           body_of(internal::answer_of(source.blocking_send(get("/versions")))));
+  const auto answer = parse_json(body);
+  const auto* const object = answer ? answer->if_object() : nullptr;
+  const auto* const list = object != nullptr ? object->if_contains("versions") : nullptr;
+  if (list == nullptr || !list->is_array()) {
+    return Error(ErrorCode::kCorrupt,
+                 fmt::format("{}: /versions is no list of versions", source.server().text()));
+  }
   std::vector<Listed> versions;
-  const auto* const list = answer.if_contains("versions");
-  if (list == nullptr || !list->is_array()) return versions;
   for (const boost::json::value& value : list->get_array()) {
     if (!value.is_object()) continue;
-    Listed version{text_of(value.get_object().if_contains("id")), {}};
+    Listed version{string_member(value.get_object(), "id"), {}};
     const auto* const labels = value.get_object().if_contains("labels");
-    if (labels != nullptr && labels->is_array()) {
-      for (const auto& label : labels->get_array()) version.labels.push_back(text_of(&label));
+    const bool has_labels = labels != nullptr && labels->is_array();
+    for (std::size_t i = 0; has_labels && i < labels->get_array().size(); ++i) {
+      const boost::json::value& label = labels->get_array()[i];
+      if (label.is_string()) version.labels.emplace_back(label.get_string());
     }
     if (try_parse_digest(version.id)) versions.push_back(std::move(version));
   }
@@ -345,11 +342,8 @@ Result<std::string> blocking_resolve_version(http::Client& source, std::string_v
   constexpr std::size_t kLeastDigits = 8;
   if (try_parse_digest(text)) return std::string(text);
   if (text.starts_with('#')) {
-    WEFT_TRY(const boost::json::object head,
-             blocking_object(source, "/heads/" + http::percent_encode(text.substr(1))));
-    const std::string id = text_of(head.if_contains("id"));
-    if (try_parse_digest(id)) return id;
-    return Error(ErrorCode::kCorrupt, fmt::format("head `{}` has no id", text.substr(1)));
+    WEFT_TRY(HeadPlace head, blocking_head(source, std::string(text.substr(1))));
+    return std::move(head.id);
   }
   WEFT_TRY(const std::vector<Listed> versions, blocking_list(source));
   for (const Listed& version : versions) {
