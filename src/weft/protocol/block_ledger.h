@@ -19,7 +19,8 @@ struct BlockPlace {
   std::uint64_t entry = 0;
   std::uint64_t block = 0;
 
-  auto operator<=>(const BlockPlace&) const = default;
+  // clang-tidy 14 takes the default for a null pointer.
+  auto operator<=>(const BlockPlace&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 class BlockLedger {
