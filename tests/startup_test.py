@@ -9,12 +9,12 @@ import socket
 import tempfile
 import unittest
 
-from weft_testing import FIXTURES, Program, Server
+from weft_testing import FIXTURES, Program, Server, wait_for
 
-INVALID, NOT_FOUND, CONFLICT, CORRUPT = 2, 4, 5, 6
+INVALID, FORBIDDEN, NOT_FOUND, CONFLICT, CORRUPT = 2, 3, 4, 5, 6
 
 
-class BadStart(unittest.TestCase):
+class Start(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -36,6 +36,8 @@ class BadStart(unittest.TestCase):
         config.update(changes)
         path.write_text(json.dumps(config))
 
+
+class BadStart(Start):
     def change_header(self, old, new):
         """Of equal length, so that offsets stay true."""
         self.assertEqual(len(old), len(new))
@@ -143,6 +145,77 @@ class BadStart(unittest.TestCase):
             with self.subTest(arguments), Program("serve", *arguments) as program:
                 self.assertEqual(program.wait(), INVALID, program.lines)
                 self.assertEqual(len(program.lines), 1, program.lines)
+
+
+class StateDirectory(Start):
+    """What --state-dir has kept is served again, or the start is refused with what is wrong and how to go on."""
+
+    def setUp(self):
+        super().setUp()
+        self.state = self.model.parent / "state"
+        self.current = self.state / "current"
+        self.arguments = [self.model, "--port", "0", "--state-dir", self.state]
+
+    def serve(self, *flags):
+        return Server(self.model, "--state-dir", self.state, *flags)
+
+    def save(self, model="P2"):
+        """The id of what was committed."""
+        with self.serve() as server:
+            id = server.push(model).json()["id"]
+            wait_for(self.current.exists, "it is saved")
+            return id
+
+    def assert_unusable(self, statuses, *words):
+        self.assert_refused(statuses, *words, f"to start as if nothing had been saved, remove {self.current}",
+                            arguments=self.arguments)
+
+    def test_what_was_saved_is_served(self):
+        id = self.save()
+        with self.serve() as server:
+            self.assertEqual((server.weight_info()["id"], server.complete("A", 4)["text"]), (id, "CEGI"))
+
+    def test_damage_is_not_served(self):
+        id = self.save()
+        weights = self.current / "model.safetensors"
+        data = bytearray(weights.read_bytes())
+        data[-1000] ^= 1
+        weights.write_bytes(data)
+        self.assert_unusable([CORRUPT], str(self.state.resolve()), "weft-version.json", "damaged: it is blake3:", id)
+        weights.write_bytes(data[:-1000])
+        self.assert_unusable([CORRUPT], "model.safetensors")
+        self.current.unlink()
+        with self.serve() as server:
+            self.assertEqual(server.complete("A", 4)["text"], "BCDE")
+
+    def test_a_file_of_another_version_is_damage_too(self):
+        id = self.save()
+        (self.current / "generation_config.json").write_text('{"eos_token_id": 7}')
+        self.assert_unusable([CORRUPT], "damaged", id)
+
+    def test_a_record_that_is_none(self):
+        self.save()
+        for record in b"", b"{", b"[]", b'{"id": "x"}', b'{"id": "x", "label": "\xff"}':
+            with self.subTest(record):
+                (self.current / "weft-version.json").write_bytes(record)
+                self.assert_unusable([CORRUPT], "weft-version.json")
+
+    def test_the_state_of_another_model(self):
+        self.save()
+        self.change_config(rope_theta=123456.0)
+        self.assert_unusable([CONFLICT], "another model", "`rope_theta`", "123456")
+
+    def test_a_dtype_that_was_not_saved(self):
+        self.save()
+        self.arguments += ["--dtype", "float32"]
+        self.assert_unusable([CONFLICT], "--dtype")
+
+    def test_one_process_has_it(self):
+        with self.serve() as server:
+            self.assert_refused([CONFLICT], str(self.state), f"process {server.process.pid}", arguments=self.arguments)
+            server.process.kill()
+            server.wait()
+        self.save()
 
 
 class Stop(unittest.TestCase):

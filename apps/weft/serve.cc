@@ -131,7 +131,7 @@ void add_serve_command(CLI::App& app, Run& run) {
       flags->options.weft_version = WEFT_VERSION;
       flags->options.dtype = try_parse_torch_dtype(flags->dtype);
       if (!flags->allow_path.empty()) flags->options.allow_path = flags->allow_path;
-      if (!flags->state_dir.empty()) flags->options.receiver.state_dir = flags->state_dir;
+      if (!flags->state_dir.empty()) flags->options.state_dir = flags->state_dir;
       auto keys = blocking_read_keys(flags->keys);
       if (!keys) return report_error("serve", keys.error());
       flags->options.keys = *std::move(keys);

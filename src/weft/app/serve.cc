@@ -15,6 +15,7 @@
 #include "weft/base/log.h"
 #include "weft/http/server.h"
 #include "weft/model/load.h"
+#include "weft/model/same_maths.h"
 #include "weft/serving/engine_target.h"
 #include "weft/serving/generation_service.h"
 #include "weft/serving/routes.h"
@@ -89,27 +90,50 @@ Result<Start> blocking_pull_start(const ServeOptions& options) {
   return start;
 }
 
-// What was committed last where that was kept, else the folder, else what is followed.
-Result<Start> blocking_start(const ServeOptions& options) {
-  std::filesystem::path folder = options.model;
-  Start start;
-  if (options.receiver.state_dir) {
-    WEFT_TRY(const auto saved, blocking_find_state(*options.receiver.state_dir));
-    if (saved) {
-      folder = saved->folder;
-      start.version = {"", saved->version.label, saved->version.converted};
-    }
+// May what was loaded from the state directory be served in place of `model`?
+Result<void> check_saved(const Checkpoint& saved, const ModelConfig* model) {
+  if (saved.converted) {
+    return Error(ErrorCode::kConflict, "--dtype asks for another type than what was saved has");
   }
-  if (folder.empty()) return blocking_pull_start(options);
-  WEFT_TRY(start.checkpoint, blocking_load_checkpoint(folder, options.dtype));
-  start.version.converted |= start.checkpoint.converted;
+  if (model == nullptr) return {};
+  const auto difference = try_find_difference(*model, saved.config);
+  if (!difference) return {};
+  return Error(ErrorCode::kConflict,
+               fmt::format("another model was saved: its `{}` is {}, and in MODEL_DIR it is {}",
+                           difference->key, difference->second, difference->first));
+}
+
+Result<Start> blocking_saved_start(const ServeOptions& options, const StateDir& state) {
+  std::optional<ModelConfig> model;
+  if (!options.model.empty()) {
+    WEFT_TRY(model, blocking_load_config(options.model));
+  }
+  const SavedState& saved = *state.saved();
+  auto checkpoint = blocking_load_checkpoint(saved.folder, options.dtype);
+  if (!checkpoint) return state.unusable(checkpoint.error());
+  if (auto checked = check_saved(*checkpoint, model ? &*model : nullptr); !checked)
+    return state.unusable(std::move(checked).error().with_context(saved.folder.string()));
+  return Start{*std::move(checkpoint), {"", saved.label, false}, ""};
+}
+
+// What was committed last where that was kept, else the folder, else what is followed.
+Result<Start> blocking_start(const ServeOptions& options, const StateDir* state) {
+  if (state != nullptr && state->saved()) return blocking_saved_start(options, *state);
+  if (options.model.empty()) return blocking_pull_start(options);
+  Start start;
+  WEFT_TRY(start.checkpoint, blocking_load_checkpoint(options.model, options.dtype));
+  start.version.converted = start.checkpoint.converted;
   return start;
 }
 
 Result<int> serve(const ServeOptions& options) {
   WEFT_TRY_VOID(check_exposure(options.host, options.keys, options.insecure));
+  std::shared_ptr<StateDir> state_dir;
+  if (options.state_dir) {
+    WEFT_TRY(state_dir, StateDir::blocking_open(*options.state_dir));
+  }
   // Until here Ctrl-C ends the process as it always does: there is nothing to stop but the reading.
-  WEFT_TRY(Start start, blocking_start(options));
+  WEFT_TRY(Start start, blocking_start(options, state_dir.get()));
   Checkpoint& checkpoint = start.checkpoint;
   StopSignals stop;
   // Destroyed last to first: the engine lets go of its requests while server and render thread,
@@ -124,6 +148,7 @@ Result<int> serve(const ServeOptions& options) {
   ReceiverOptions receiver_options = options.receiver;
   receiver_options.tied_embeddings = checkpoint.config.tie_word_embeddings;
   receiver_options.files = std::make_shared<const ModelFiles>(std::move(checkpoint.files));
+  receiver_options.state = std::move(state_dir);
   WEFT_TRY(auto receiver,
            Receiver::blocking_create(std::move(checkpoint.weights), target, receiver_options));
   GenerationService generations(*engine, render);

@@ -27,7 +27,8 @@ struct ServeOptions {
   std::vector<std::string> allow_sources;  // URL prefixes from which {"source"} updates may pull
   std::optional<FollowedHead> follow;      // keeps itself at this head
   std::string source_key;                  // for servers that this one pulls from
-  ReceiverOptions receiver;                // but for what the model says
+  std::optional<std::filesystem::path> state_dir;  // what is committed is kept there
+  ReceiverOptions receiver;                        // but for what is above, and what the model says
   http::ServerKeys keys;
   bool insecure = false;  // may listen beyond loopback without an admin key
   std::string weft_version;

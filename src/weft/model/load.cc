@@ -251,6 +251,12 @@ Result<Checkpoint> blocking_load_checkpoint(const fs::path& folder, std::optiona
   return checkpoint;
 }
 
+Result<ModelConfig> blocking_load_config(const fs::path& folder) {
+  Checkpoint checkpoint;
+  WEFT_TRY_VOID(blocking_load_files(folder, checkpoint));
+  return checkpoint.config;
+}
+
 Result<void> check_tensors(const WeightLayout& layout, std::span<const TensorSpec> offered,
                            bool tied) {
   std::vector<std::string> lines;

@@ -43,6 +43,10 @@ struct Checkpoint : ModelDescription {
 Result<Checkpoint> blocking_load_checkpoint(const std::filesystem::path& folder,
                                             std::optional<DType> dtype);
 
+// What config.json of a folder says, with generation_config.json's end tokens. Blocks. Errors: as
+// blocking_load_checkpoint.
+Result<ModelConfig> blocking_load_config(const std::filesystem::path& folder);
+
 // Checks what a push says it will send against a model: for each tensor of `layout`, is it there,
 // of that shape, and a float? `tied` allows a redundant lm_head.weight. Errors: kInvalidArgument
 // with the names (at most ten, then a count) and what was expected.

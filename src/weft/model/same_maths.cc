@@ -70,16 +70,22 @@ constexpr auto kKeys = std::to_array<Key>({
 
 }  // namespace
 
-Result<void> check_same_maths(const ModelConfig& served, const ModelConfig& offered) {
+std::optional<MathsDifference> try_find_difference(const ModelConfig& first,
+                                                   const ModelConfig& second) {
   for (const Key& key : kKeys) {
-    const std::string here = key.text(served), there = key.text(offered);
-    if (here == there) continue;
-    return Error(ErrorCode::kConflict,
-                 fmt::format("config.json: `{}` is {} in what is served and {} in what was sent, "
-                             "and it changes the maths",
-                             key.name, here, there));
+    MathsDifference difference{key.name, key.text(first), key.text(second)};
+    if (difference.first != difference.second) return difference;
   }
-  return {};
+  return std::nullopt;
+}
+
+Result<void> check_same_maths(const ModelConfig& served, const ModelConfig& offered) {
+  const auto difference = try_find_difference(served, offered);
+  if (!difference) return {};
+  return Error(ErrorCode::kConflict,
+               fmt::format("config.json: `{}` is {} in what is served and {} in what was sent, "
+                           "and it changes the maths",
+                           difference->key, difference->first, difference->second));
 }
 
 }  // namespace weft

@@ -132,6 +132,7 @@ Result<std::unique_ptr<Receiver>> Receiver::blocking_create(std::shared_ptr<Weig
   const auto files = options.files ? *options.files : ModelFiles();
   const auto start = now();
   Resident served = internal::blocking_hash_resident(*serving, files, target.current());
+  if (options.state) WEFT_TRY_VOID(options.state->check_saved(served.name.id));
   served.provenance.created_ms = std::chrono::duration_cast<std::chrono::milliseconds>(
                                      std::chrono::system_clock::now().time_since_epoch())
                                      .count();

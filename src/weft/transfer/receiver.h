@@ -19,6 +19,7 @@
 #include "weft/tensor/on_update.h"
 #include "weft/tensor/weight_set.h"
 #include "weft/transfer/receiver_metrics.h"
+#include "weft/transfer/state_dir.h"
 #include "weft/transfer/upload_host.h"
 #include "weft/transfer/version_source.h"
 
@@ -85,8 +86,10 @@ struct ReceiverOptions {
   std::uint64_t memory_limit_bytes = 0;  // kAutomatic: of both sets; 0: what the machine has free
   std::uint64_t max_patch_bytes = 0;  // that one upload may hold in patch mode; 0: a tenth of a set
   Verify verify = Verify::kBackground;
-  std::optional<std::filesystem::path> state_dir;  // what is committed is kept here
-  std::shared_ptr<const ModelFiles> files;         // of what is served at the start; null: none
+  std::shared_ptr<const ModelFiles> files;  // of what is served at the start; null: none
+  // What is committed is kept here; what it has saved must be what is served at the start. Null:
+  // it is not kept.
+  std::shared_ptr<StateDir> state;
 };
 
 // Thread-safe.
@@ -95,7 +98,8 @@ class Receiver {
   // `serving` is what the target serves now; the second set is allocated here. Hashes what is
   // served and tells `target` its id through rename(). `target` must outlive this, and this the
   // server of its routes. Blocks. Errors: kOverloaded with the numbers when there is no memory for
-  // the second set that kSet asks for; kInvalidArgument for kFinish without one.
+  // the second set that kSet asks for; kInvalidArgument for kFinish without one; as
+  // StateDir::check_saved.
   static Result<std::unique_ptr<Receiver>> blocking_create(std::shared_ptr<WeightSet> serving,
                                                            WeightTarget& target,
                                                            ReceiverOptions options);

@@ -1,5 +1,6 @@
 // What a receiver does with versions: encodings, files, bases, rolling back, handing out.
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <future>
@@ -347,6 +348,21 @@ TEST(Source, AConvertedVersionHasAManifestAndNoBytes) {
   EXPECT_EQ(bench.call("GET", url + "/packs/0").status, 404);
 }
 
+TEST(Heads, AReceiverHasMainAlone) {
+  Bench bench(small_model());
+  const auto next = random_tensors(small_model(), 2);
+  ASSERT_EQ(bench.call("PUT", std::string(kWeights) + "?commit=false", next.file()).status, 200);
+  const auto upload =
+      "/weft/v1/uploads/" + member(bench.call("GET", "/weft/v1/status").body, "upload");
+
+  const auto refused = bench.call("POST", upload + "/commit", R"({"head":"canary"})");
+
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_NE(refused.body.find("`canary`"), std::string::npos) << refused.body;
+  EXPECT_EQ(bench.call("POST", upload + "/commit", R"({"head":"main"})").status, 200);
+  EXPECT_EQ(bench.served(), next.bytes());
+}
+
 TEST(OnUpdate, IsTheCommitsOrTheServers) {
   ReceiverOptions options;
   options.on_update = OnUpdate::kRecompute;
@@ -535,42 +551,124 @@ TEST_F(PatchMode, ChecksumsAndCommitsDoNotMeet) {
   EXPECT_EQ(future.wait_for(std::chrono::seconds(30)), std::future_status::ready);
 }
 
-TEST(StateDirectory, HoldsWhatWasCommittedLast) {
-  TemporaryDir directory;
-  const auto state = directory / "state";
-  ReceiverOptions options = options_with_files();
-  options.state_dir = state;
-  const auto next = random_tensors(small_model(), 5);
-  std::string id;
-  {
-    Bench bench(small_model(), options);
-    ASSERT_EQ(bench.call("PUT", std::string(kWeights) + "?label=step-5", next.file()).status, 200);
-    id = bench.current().id;
-    while (!std::filesystem::exists(state / "current")) std::this_thread::yield();
+class StateDirectory : public testing::Test {
+ protected:
+  std::shared_ptr<StateDir> open() { return StateDir::blocking_open(state_).value(); }
+  Error refusal() { return StateDir::blocking_open(state_).error(); }
+  static void save(StateDir& state, const std::string& id, const std::string& label) {
+    const auto tensors = random_tensors(small_model(), 1);
+    ASSERT_TRUE(state.blocking_save(tensors.views(), {}, id, label));
+  }
+  // Commits `tensors` to a receiver that keeps its state here; the id.
+  std::string commit(const Tensors& tensors) {
+    ReceiverOptions options = options_with_files();
+    options.state = open();
+    Bench bench(small_model(), std::move(options));
+    const auto put = std::string(kWeights) + "?label=step-5";
+    EXPECT_EQ(bench.call("PUT", put, tensors.file()).status, 200);
+    while (!std::filesystem::exists(state_ / "current")) std::this_thread::yield();
+    return bench.current().id;
   }
 
-  const auto saved = blocking_find_state(state).value();
+  // Starts a receiver with this state that serves zeros.
+  Result<void> serve_zeros() {
+    ReceiverOptions options = options_with_files();
+    options.state = open();
+    const auto layout =
+        std::make_shared<const WeightLayout>(WeightLayout::make(small_model()).value());
+    const auto zeros = WeightSet::blocking_allocate(layout).value();
+    for (std::size_t i = 0; i < layout->tensors().size(); ++i)
+      std::ranges::fill(zeros->tensor(i), std::byte{0});
+    FakeTarget target(zeros, {"", "default", false});
+    WEFT_TRY(const auto receiver, Receiver::blocking_create(zeros, target, options));
+    return {};
+  }
+
+  const TemporaryDir directory_;
+  const std::filesystem::path state_ = directory_ / "state";
+  const std::string one_ = fmt::format("blake3:{:064}", 1), two_ = fmt::format("blake3:{:064}", 2);
+};
+
+TEST_F(StateDirectory, HoldsWhatWasCommittedLast) {
+  const auto next = random_tensors(small_model(), 5);
+  const std::string id = commit(next);
+
+  const auto state = open();
+  const auto saved = state->saved();
 
   ASSERT_TRUE(saved);
-  EXPECT_EQ(saved->version, (VersionName{id, "step-5", false}));
+  EXPECT_EQ(saved->id, id);
+  EXPECT_EQ(saved->label, "step-5");
   EXPECT_EQ(blocking_read_file(saved->folder / "tokenizer.json").value(), "old");
   const std::string file = blocking_read_file(saved->folder / "model.safetensors").value();
   EXPECT_EQ(file.substr(file.size() - 256), next.file().substr(next.file().size() - 256));
 }
 
-TEST(StateDirectory, MovesToTheNewestAndDropsTheOthers) {
-  TemporaryDir directory;
-  const auto tensors = random_tensors(small_model(), 1);
-  const auto save = [&](const std::string& id, const std::string& label) {
-    return blocking_save_state(directory.path(), tensors.views(), {}, {id, label, false});
-  };
-  EXPECT_FALSE(blocking_find_state(directory.path()).value());
-  ASSERT_TRUE(save("blake3:aa", "one"));
-  ASSERT_TRUE(save("blake3:bb", "two"));
-  ASSERT_TRUE(save("blake3:bb", "again"));
+TEST_F(StateDirectory, NamesAConvertedVersionByItsBytes) {
+  auto sent = small_model();
+  for (TensorSpec& spec : sent) spec.dtype = DType::kF32;
 
-  EXPECT_EQ(blocking_find_state(directory.path()).value()->version.label, "again");
-  EXPECT_FALSE(std::filesystem::exists(directory / "aa"));
+  const std::string id = commit(filled_tensors(sent, std::byte{0}));
+
+  EXPECT_NE(open()->saved()->id, id);
+  EXPECT_TRUE(serve_zeros());
+}
+
+TEST_F(StateDirectory, MovesToTheNewestAndDropsTheOthers) {
+  auto state = open();
+  EXPECT_FALSE(state->saved());
+  std::filesystem::create_directory(state_ / "mine");
+  save(*state, one_, "one");
+  save(*state, two_, "two");
+  save(*state, two_, "again");
+  state.reset();
+
+  EXPECT_EQ(open()->saved()->label, "again");
+  EXPECT_FALSE(std::filesystem::exists(state_ / one_.substr(7)));
+  EXPECT_TRUE(std::filesystem::exists(state_ / "mine"));
+}
+
+TEST_F(StateDirectory, IsOneProcesss) {
+  const auto mine = open();
+
+  EXPECT_EQ(refusal().code(), ErrorCode::kConflict);
+}
+
+TEST_F(StateDirectory, ThatCannotBeReadSaysHowToGoOn) {
+  save(*open(), one_, "one");
+  const auto record = state_ / "current/weft-version.json";
+  const auto expect_refused = [&](const std::string& what) {
+    const std::string message = refusal().message();
+    EXPECT_NE(message.find(what), std::string::npos) << message;
+    const auto remedy =
+        "; to start as if nothing had been saved, remove " + (state_ / "current").string();
+    EXPECT_TRUE(message.ends_with(remedy)) << message;
+  };
+  for (const char* const text : {"", "{", "[]", R"({"id":"x"})", R"({"id":1,"label":""})",
+                                 "{\"id\":\"x\",\"label\":\"\xff\"}"}) {
+    ASSERT_TRUE(blocking_write_file(record, text));
+    expect_refused("weft-version.json: ");
+    EXPECT_EQ(refusal().code(), ErrorCode::kCorrupt) << text;
+  }
+  std::filesystem::remove(record);
+  expect_refused("weft-version.json: ");
+  std::filesystem::remove_all(std::filesystem::canonical(state_ / "current"));
+  expect_refused("current: cannot follow");
+
+  std::filesystem::remove(state_ / "current");
+
+  EXPECT_FALSE(open()->saved());
+}
+
+TEST_F(StateDirectory, IsServedAsNothingElse) {
+  const std::string id = commit(random_tensors(small_model(), 5));
+
+  const auto refused = serve_zeros();
+
+  EXPECT_EQ(refused.error().code(), ErrorCode::kCorrupt);
+  const std::string& message = refused.error().message();
+  EXPECT_NE(message.find("weft-version.json says " + id), std::string::npos) << message;
+  EXPECT_NE(message.find("damaged: it is blake3:"), std::string::npos) << message;
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ Core::Core(std::array<std::shared_ptr<WeightSet>, 2> sets, Resident served, Weig
       sets_(std::move(sets)),
       machine_(layout_, rules, std::move(served)) {
   files_[0] = options_.files ? options_.files : std::make_shared<const ModelFiles>();
-  if (options_.state_dir)
+  if (options_.state)
     saving_ = std::make_unique<JobThread>("weft-state", JobThread::Rest::kDrop);
 }
 
