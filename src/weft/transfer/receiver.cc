@@ -45,6 +45,7 @@ class ReceiverImpl final : public Receiver {
                     done(report ? Result<void>() : report.error());
                   });
   }
+  std::optional<std::uint64_t> predicted_stall_us() override { return core_->predicted_stall_us(); }
   Result<void> set_label(const std::string& label) override { return core_->set_label(label); }
   ReceiverMetrics metrics() override { return core_->metrics(); }
   void checksums(

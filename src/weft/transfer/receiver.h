@@ -128,6 +128,8 @@ class Receiver {
   void finish_update(const std::string& owner, std::optional<std::string> label, Done done) {
     finish_update(owner, std::move(label), std::nullopt, std::move(done));
   }
+  // Of what is staged, in patch mode: how long its commit will hold up decoding.
+  virtual std::optional<std::uint64_t> predicted_stall_us() = 0;
   virtual Result<void> set_label(const std::string& label) = 0;
   virtual ReceiverMetrics metrics() = 0;
 

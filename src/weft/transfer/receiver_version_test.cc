@@ -450,6 +450,26 @@ TEST_F(PatchMode, AppliesWhatChangedAndServesIt) {
   EXPECT_EQ(other.current().id, bench.current().id);
 }
 
+TEST_F(PatchMode, TheSealSaysHowLongTheCommitWillTake) {
+  Bench bench(large_model(), options());
+  const auto base = bench.first();
+  const auto next = changed(base, 500);
+  const auto upload = open(bench, next);
+  ASSERT_EQ(bench.call("PUT", upload + "/blocks", sparse_body(base, next)).status, 200);
+  EXPECT_FALSE(bench.receiver().predicted_stall_us());
+
+  const auto sealed = bench.call("POST", upload + "/seal");
+
+  const auto stall_us = bench.receiver().predicted_stall_us();
+  ASSERT_TRUE(stall_us);
+  EXPECT_GT(*stall_us, 0u);
+  EXPECT_NE(sealed.body.find(fmt::format("\"predicted_stall_us\":{}", *stall_us)),
+            std::string::npos)
+      << sealed.body;
+  ASSERT_EQ(bench.call("POST", upload + "/commit").status, 200);
+  EXPECT_FALSE(bench.receiver().predicted_stall_us());
+}
+
 TEST_F(PatchMode, FullUploadsAreTooLargeAtTheFirstCallWithTheNumbers) {
   Bench bench(small_model(), options());
   const auto next = random_tensors(small_model(), 2);
@@ -559,14 +579,14 @@ class StateDirectory : public testing::Test {
     const auto tensors = random_tensors(small_model(), 1);
     ASSERT_TRUE(state.blocking_save(tensors.views(), {}, id, label));
   }
-  // Commits `tensors` to a receiver that keeps its state here; the id.
+  // Commits something and then `tensors` to a receiver that keeps its state here; their id.
   std::string commit(const Tensors& tensors) {
     ReceiverOptions options = options_with_files();
     options.state = open();
     Bench bench(small_model(), std::move(options));
     const auto put = std::string(kWeights) + "?label=step-5";
+    EXPECT_EQ(bench.call("PUT", kWeights, random_tensors(small_model(), 99).file()).status, 200);
     EXPECT_EQ(bench.call("PUT", put, tensors.file()).status, 200);
-    while (!std::filesystem::exists(state_ / "current")) std::this_thread::yield();
     return bench.current().id;
   }
 
@@ -604,6 +624,16 @@ TEST_F(StateDirectory, HoldsWhatWasCommittedLast) {
   EXPECT_EQ(file.substr(file.size() - 256), next.file().substr(next.file().size() - 256));
 }
 
+TEST_F(StateDirectory, HasWhatWasCommittedRightBeforeAStop) {
+  for (unsigned seed = 2; seed < 6; ++seed) {
+    const std::string id = commit(random_tensors(small_model(), seed));
+
+    EXPECT_EQ(open()->saved()->id, id);
+
+    std::filesystem::remove(state_ / "current");
+  }
+}
+
 TEST_F(StateDirectory, NamesAConvertedVersionByItsBytes) {
   auto sent = small_model();
   for (TensorSpec& spec : sent) spec.dtype = DType::kF32;
@@ -628,7 +658,7 @@ TEST_F(StateDirectory, MovesToTheNewestAndDropsTheOthers) {
   EXPECT_TRUE(std::filesystem::exists(state_ / "mine"));
 }
 
-TEST_F(StateDirectory, IsOneProcesss) {
+TEST_F(StateDirectory, IsForOneProcess) {
   const auto mine = open();
 
   EXPECT_EQ(refusal().code(), ErrorCode::kConflict);

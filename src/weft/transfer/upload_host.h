@@ -37,6 +37,9 @@ struct UploadProgress {
 struct SealedVersion {
   std::string id;
   bool converted = false;
+  // Patch mode: how long the commit will hold up decoding. A second set takes over in a time that
+  // does not depend on its size.
+  std::optional<std::uint64_t> predicted_stall_us{};
 };
 
 struct CommitRequest {

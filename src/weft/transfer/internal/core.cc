@@ -53,8 +53,7 @@ Core::Core(std::array<std::shared_ptr<WeightSet>, 2> sets, Resident served, Weig
       sets_(std::move(sets)),
       machine_(layout_, rules, std::move(served)) {
   files_[0] = options_.files ? options_.files : std::make_shared<const ModelFiles>();
-  if (options_.state)
-    saving_ = std::make_unique<JobThread>("weft-state", JobThread::Rest::kDrop);
+  if (options_.state) saving_ = std::make_unique<JobThread>("weft-state", JobThread::Rest::kRun);
 }
 
 void Core::blocking_shutdown() {
@@ -286,7 +285,10 @@ Result<void> Core::settle(Upload& upload, const BlockClaim& claim,
                           const std::optional<Digest>& expected, std::optional<Patch> patch) {
   const std::lock_guard lock(mutex_);
   WEFT_TRY_VOID(machine_.settle(*upload.staging, claim, computed, expected, now()));
-  if (patch) upload.patches.push_back(*std::move(patch));
+  if (patch) {
+    upload.changes += patch->parsed.count;
+    upload.patches.push_back(*std::move(patch));
+  }
   if (upload.staging->ledger.missing_blocks() == 0)
     metrics_.add(UpdateStage::kSend, seconds_since(upload.opened_at));
   return {};
@@ -337,7 +339,7 @@ void Core::blocking_seal(const std::string& owner, Epoch epoch, const Done<Seale
   const auto sealed = [&]() -> Result<SealedVersion> {
     const auto name = [&] {
       const VersionName& sealed_name = upload->staging->resident->name;
-      return SealedVersion{sealed_name.id, sealed_name.converted};
+      return SealedVersion{sealed_name.id, sealed_name.converted, predict_stall_us(*upload)};
     };
     {
       const std::lock_guard lock(mutex_);
@@ -359,6 +361,18 @@ void Core::blocking_seal(const std::string& owner, Epoch epoch, const Done<Seale
     return name();
   }();
   done(sealed);
+}
+
+std::optional<std::uint64_t> Core::predict_stall_us(const Upload& upload) const {
+  if (!machine_.rules().patch_mode) return std::nullopt;
+  return static_cast<std::uint64_t>(static_cast<double>(upload.changes) * patch_ns_per_change_ /
+                                    1000);
+}
+
+std::optional<std::uint64_t> Core::predicted_stall_us() {
+  const std::lock_guard lock(mutex_);
+  if (!upload_ || !machine_.staged(now())) return std::nullopt;
+  return predict_stall_us(*upload_);
 }
 
 // Gathers the files of the version, and asks the target whether they may take over.

@@ -47,6 +47,7 @@ struct Upload {
   std::vector<std::string> files;  // [files of the plan]; each block has one writer
   // The core's.
   std::vector<Patch> patches;
+  std::uint64_t changes = 0;                       // elements that the patches write
   std::shared_ptr<const ModelFiles> sealed_files;  // of the version, complete
 };
 
@@ -91,6 +92,8 @@ class Core final : public UploadHost, public std::enable_shared_from_this<Core> 
                  const std::optional<std::string>& expected, Done<CommitReport> done);
   Result<void> set_label(const std::string& label);
   void checksums(std::function<void(Sums)> done);
+  // Of what is staged, as SealedVersion has it.
+  std::optional<std::uint64_t> predicted_stall_us();
   ReceiverMetrics metrics();
   void add_time(UpdateStage stage, double seconds);
 
@@ -167,6 +170,7 @@ class Core final : public UploadHost, public std::enable_shared_from_this<Core> 
   CommitWish wish_of(std::optional<std::string> label, std::optional<OnUpdate> on_update) const;
   // With the lock held.
   Result<std::shared_ptr<Upload>> upload_of(Epoch epoch);
+  std::optional<std::uint64_t> predict_stall_us(const Upload& upload) const;
   UploadProgress progress_of(const Upload& upload);
 
   WeightTarget& target_;
@@ -190,6 +194,8 @@ class Core final : public UploadHost, public std::enable_shared_from_this<Core> 
   std::uint64_t changes_ = 0;
   bool retry_is_set_ = false;
   ReceiverMetrics metrics_;
+  // Of the last patch. Source of the first value: measured, bench/pause_bench.py.
+  double patch_ns_per_change_ = 10;
 
   JobThread blocking_{"weft-blk-0", JobThread::Rest::kDrop};
   std::unique_ptr<JobThread> saving_;  // where there is a state directory

@@ -9,6 +9,7 @@
 
 #include "weft/base/clock.h"
 #include "weft/base/log.h"
+#include "weft/base/wording.h"
 #include "weft/transfer/internal/core.h"
 #include "weft/transfer/internal/crew.h"
 #include "weft/transfer/internal/sha256.h"
@@ -131,6 +132,7 @@ bool Core::try_hand_over() {
 
 // In the pause, when nothing else computes. Blocks are disjoint.
 void Core::blocking_apply(Upload& upload) {
+  const Instant start = now();
   Crew crew;
   const std::size_t threads =
       std::min<std::size_t>(kPatchThreads, std::max<std::size_t>(1, upload.patches.size()));
@@ -145,6 +147,9 @@ void Core::blocking_apply(Upload& upload) {
                         lock.lock();
                       }
                     });
+  if (upload.changes == 0) return;
+  const std::lock_guard lock(mutex_);
+  patch_ns_per_change_ = seconds_since(start) * 1e9 / static_cast<double>(upload.changes);
 }
 
 void Core::on_committed(const Handover& handover,
@@ -175,8 +180,9 @@ void Core::on_committed(const Handover& handover,
     }
   }
   if (committed) {
-    log_info("weights: {} `{}` took over: {} tensors, {} bytes, stall {} us", handover.version.id,
-             handover.version.label, report->tensors, report->bytes, report->stall_us);
+    log_info("weights: {} `{}` took over: {}, {} bytes, stall {} us", handover.version.id,
+             handover.version.label, counted(report->tensors, "tensor"), report->bytes,
+             report->stall_us);
   } else {
     log_warning("weights: {} could not take over, the old version serves on: {}",
                 handover.version.id, committed.error().message());

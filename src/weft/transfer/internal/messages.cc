@@ -244,7 +244,9 @@ std::string upload_json(const std::string& upload_id, const UploadProgress& prog
 }
 
 std::string sealed_json(const SealedVersion& sealed) {
-  return json::serialize(json::object{{"id", sealed.id}, {"converted", sealed.converted}});
+  json::object body{{"id", sealed.id}, {"converted", sealed.converted}};
+  if (sealed.predicted_stall_us) body["predicted_stall_us"] = *sealed.predicted_stall_us;
+  return json::serialize(body);
 }
 
 std::string commit_json(const CommitReport& report) {
