@@ -6,6 +6,8 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include "weft/base/wording.h"
+
 namespace weft {
 namespace {
 
@@ -41,7 +43,7 @@ void set_log_level(LogLevel level) {
 }
 
 void log_line(LogLevel level, std::string_view line) {
-  logger().log(to_spdlog(level), line);
+  logger().log(to_spdlog(level), printable(line));
 }
 
 void set_thread_name(const char* name) {

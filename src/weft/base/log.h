@@ -1,5 +1,5 @@
 #pragma once
-// The log: one line an event on standard error, with time, level and thread name. Thread-safe.
+// The log: one line an event on standard error, with time and level. Thread-safe.
 
 #include <string_view>
 
@@ -11,6 +11,7 @@ enum class LogLevel { kDebug, kInfo, kWarning, kError, kOff };
 
 // Sets what is printed from now on. Default: kInfo.
 void set_log_level(LogLevel level);
+// What is in the line that could act on a terminal, or be a line of its own, is escaped.
 void log_line(LogLevel level, std::string_view line);
 
 template <typename... Args>

@@ -1,7 +1,5 @@
 #include "weft/base/utf8.h"
 
-#include <cstddef>
-
 namespace weft {
 namespace {
 
@@ -26,17 +24,24 @@ Sequence sequence_of(unsigned char lead) {
 
 }  // namespace
 
+std::size_t utf8_sequence_bytes(std::string_view text) {
+  if (text.empty()) return 0;
+  const Sequence sequence = sequence_of(static_cast<unsigned char>(text.front()));
+  if (sequence.bytes > text.size()) return 0;
+  for (std::size_t i = 1; i < sequence.bytes; ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const bool fits =
+        i == 1 ? sequence.least <= byte && byte <= sequence.most : 0x80 <= byte && byte <= 0xBF;
+    if (!fits) return 0;
+  }
+  return sequence.bytes;
+}
+
 bool is_utf8(std::string_view text) {
   while (!text.empty()) {
-    const Sequence sequence = sequence_of(static_cast<unsigned char>(text.front()));
-    if (sequence.bytes == 0 || sequence.bytes > text.size()) return false;
-    for (std::size_t i = 1; i < sequence.bytes; ++i) {
-      const auto byte = static_cast<unsigned char>(text[i]);
-      const bool fits =
-          i == 1 ? sequence.least <= byte && byte <= sequence.most : 0x80 <= byte && byte <= 0xBF;
-      if (!fits) return false;
-    }
-    text.remove_prefix(sequence.bytes);
+    const std::size_t bytes = utf8_sequence_bytes(text);
+    if (bytes == 0) return false;
+    text.remove_prefix(bytes);
   }
   return true;
 }

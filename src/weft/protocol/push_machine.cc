@@ -7,6 +7,7 @@
 #include <fmt/core.h>
 
 #include "weft/base/check.h"
+#include "weft/base/wording.h"
 #include "weft/protocol/waits.h"
 
 namespace weft {
@@ -100,8 +101,8 @@ void PushMachine::begin_round(const Opened& answer, std::vector<BlockPlace> bloc
   const bool is_new = !upload_.empty() && upload_ != answer.upload;
   if (is_new) best_verified_bytes_ = 0;
   if (is_new && ++lost_ > options_.retries) {
-    return fail(Error(ErrorCode::kDisconnected,
-                      fmt::format("the server forgot the upload {} times", lost_)));
+    return fail(
+        Error(ErrorCode::kDisconnected, "the server forgot the upload " + counted(lost_, "time")));
   }
   if (upload_.empty()) skipped_bytes_ = answer.verified_bytes;
   upload_ = answer.upload;
@@ -191,9 +192,8 @@ void PushMachine::sent(const Result<Counts>& answer, std::uint64_t content_bytes
     error = answer.error();
   } else if (answer->busy > 0) {
     held_ = true;
-    error =
-        Error(ErrorCode::kOverloaded,
-              fmt::format("{} blocks are still being written by another connection", answer->busy));
+    error = Error(ErrorCode::kOverloaded,
+                  "another connection still writes " + counted(answer->busy, "block"));
   } else {
     verified_bytes_ += content_bytes;
   }

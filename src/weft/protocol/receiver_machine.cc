@@ -5,6 +5,7 @@
 
 #include <fmt/core.h>
 
+#include "weft/base/wording.h"
 #include "weft/protocol/label.h"
 
 namespace weft {
@@ -16,14 +17,13 @@ using Use = BlockClaim::Use;
 Error outside_grid(const Staging& staging, BlockPlace place, const WeightLayout& layout) {
   const auto& sizes = staging.plan.sizes_bytes;
   if (place.entry >= sizes.size()) {
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("the upload has {} entries, there is no entry {}",
-                             staging.plan.offered(), place.entry));
+    return Error(ErrorCode::kInvalidArgument, fmt::format("there is no entry {}, the upload has {}",
+                                                          place.entry, staging.plan.offered()));
   }
   return Error(
       ErrorCode::kInvalidArgument,
-      fmt::format("{} has {} blocks, there is no block {}", staging.plan.name(place.entry, layout),
-                  block_count(sizes[place.entry]), place.block));
+      fmt::format("{} has {}, there is no block {}", staging.plan.name(place.entry, layout),
+                  counted(block_count(sizes[place.entry]), "block"), place.block));
 }
 
 bool same_files(const Resident& a, const Resident& b) {

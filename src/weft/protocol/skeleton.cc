@@ -7,6 +7,8 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include "weft/base/wording.h"
+
 namespace weft {
 namespace {
 
@@ -200,8 +202,8 @@ Result<UploadPlan> plan_offer(const WeightLayout& layout, const UploadOffer& off
     if (digests == 0 || digests == blocks) continue;
     return Error(
         ErrorCode::kInvalidArgument,
-        fmt::format("{}: {} block digests, expected {} ({} bytes in blocks of {})",
-                    plan.name(i, layout), digests, blocks, plan.sizes_bytes[i], kBlockBytes));
+        fmt::format("{}: {}, expected {} ({} bytes in blocks of {})", plan.name(i, layout),
+                    counted(digests, "block digest"), blocks, plan.sizes_bytes[i], kBlockBytes));
   }
   return plan;
 }

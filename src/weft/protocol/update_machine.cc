@@ -5,6 +5,8 @@
 
 #include <fmt/core.h>
 
+#include "weft/base/wording.h"
+
 namespace weft {
 
 std::string_view update_state_name(UpdateState state) {
@@ -263,11 +265,9 @@ Result<void> UpdateMachine::enter(std::string_view owner, Instant now) {
 Result<Epoch> UpdateMachine::begin_staging(std::string_view owner, Source source, Instant now) {
   if (state_ == UpdateState::kCommitting) return conflict("start the next update when it is done");
   if (stale_writers_ + writers_ > 0) {
-    return Error(
-        ErrorCode::kOverloaded,
-        fmt::format(
-            "{} connections of the upload before are still open: try again when they are gone",
-            stale_writers_ + writers_));
+    return Error(ErrorCode::kOverloaded,
+                 fmt::format("the upload before still has {}: try again when it has none",
+                             counted(stale_writers_ + writers_, "connection")));
   }
   if (gate_closed_) {
     renew(now);  // a call that waits holds the lease

@@ -8,6 +8,7 @@
 
 #include "weft/base/file.h"
 #include "weft/base/log.h"
+#include "weft/base/wording.h"
 #include "weft/store/internal/archive.h"
 
 namespace weft::store {
@@ -124,8 +125,8 @@ Result<void> Archive::blocking_load_versions(Catalog& catalog) {
       }
     }
     if (!lost.empty()) {
-      log_warning("store: {}: {} blocks are lost; a push of this version brings them again", id,
-                  lost.size());
+      log_warning("store: {} has lost {}; a push of this version brings them again", id,
+                  counted(lost.size(), "block"));
     }
     stored_.emplace(id, std::make_shared<const Stored>(*content, objects_));
     index(**content);

@@ -8,6 +8,7 @@
 
 #include "weft/base/clock.h"
 #include "weft/base/log.h"
+#include "weft/base/wording.h"
 #include "weft/store/internal/archive_data.h"
 #include "weft/store/internal/block_writer.h"
 
@@ -23,12 +24,11 @@ bool is_open(Upload& upload) {
 Error outside_grid(const PlannedUpload& plan, std::uint64_t entry, std::uint64_t block) {
   if (entry >= plan.entries.size()) {
     return {ErrorCode::kInvalidArgument,
-            fmt::format("the upload has {} tensors and files, there is no number {}",
-                        plan.entries.size(), entry)};
+            fmt::format("there is no entry {}, the upload has {}", entry, plan.entries.size())};
   }
   return {ErrorCode::kInvalidArgument,
-          fmt::format("{} has {} blocks, there is no block {}", plan.entries[entry].name(),
-                      block_count(plan.entries[entry].size_bytes), block)};
+          fmt::format("{} has {}, there is no block {}", plan.entries[entry].name(),
+                      counted(block_count(plan.entries[entry].size_bytes), "block"), block)};
 }
 
 Result<void> check_payload(const PlannedUpload& plan, std::uint64_t entry, std::uint64_t block,
@@ -252,8 +252,8 @@ Result<CommitReport> Intake::blocking_commit(const std::string& owner, Epoch epo
   upload->committing = false;
   upload->machine.release(kOnlyEpoch, now());
   if (!recorded) return recorded.error();
-  log_info("store: {} `{}` is here: {} tensors, {} bytes", content.id, report.version.label,
-           report.tensors, report.bytes);
+  log_info("store: {} `{}` is here: {}, {} bytes", content.id, report.version.label,
+           counted(report.tensors, "tensor"), report.bytes);
   WEFT_CHECK(upload->machine.finish(owner, request.label, now()).has_value());
   upload->machine.committed();
   upload->committed = request;

@@ -7,6 +7,7 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include "weft/base/wording.h"
 #include "weft/format/safetensors.h"
 #include "weft/protocol/skeleton.h"
 
@@ -89,8 +90,9 @@ Result<void> check_names(const PlannedUpload& plan) {
   if (missing.empty()) return {};
   const std::size_t count = missing.size();
   missing.resize(std::min<std::size_t>(count, 10));
-  return invalid(fmt::format("{} tensors of the base are missing ({}{}); `partial` would keep them",
-                             count, fmt::join(missing, ", "), count > 10 ? ", ..." : ""));
+  return invalid(fmt::format("the base has {} more ({}{}); `partial` would keep them",
+                             counted(count, "tensor"), fmt::join(missing, ", "),
+                             count > 10 ? ", ..." : ""));
 }
 
 Result<void> check_sizes(PlannedUpload& plan, std::uint64_t max_bytes) {
@@ -104,8 +106,8 @@ Result<void> check_sizes(PlannedUpload& plan, std::uint64_t max_bytes) {
     plan.total_bytes += entry.size_bytes;
     const std::size_t given = plan.announced[i].size();
     if (given != 0 && given != block_count(entry.size_bytes)) {
-      return invalid(fmt::format("{}: {} block digests, expected {} ({} bytes in blocks of {})",
-                                 entry.name(), given, block_count(entry.size_bytes),
+      return invalid(fmt::format("{}: {}, expected {} ({} bytes in blocks of {})", entry.name(),
+                                 counted(given, "block digest"), block_count(entry.size_bytes),
                                  entry.size_bytes, kBlockBytes));
     }
   }

@@ -9,6 +9,7 @@
 
 #include <fmt/core.h>
 
+#include "weft/base/wording.h"
 #include "weft/format/safetensors.h"
 #include "weft/http/representation.h"
 #include "weft/transfer/internal/pull_messages.h"
@@ -120,8 +121,8 @@ Result<std::uint64_t> pack_begin(const VersionLayout& layout, std::string_view n
     return pack * kPackBytes;
   }
   return Error(ErrorCode::kNotFound,
-               fmt::format("there is no pack `{}`: the version has {} packs of {} bytes", name,
-                           packs, kPackBytes));
+               fmt::format("there is no pack `{}`: the version has {} of {} bytes", name,
+                           counted(packs, "pack"), kPackBytes));
 }
 
 Result<void> get_pack(VersionSource& source, const http::Request& request,
