@@ -139,6 +139,7 @@ TEST(Weights, AFileThatEndsEarlyOrGoesOnIsRefused) {
   }
 
   expect_unmoved(bench, before, version);
+  EXPECT_EQ(bench.receiver().metrics().failed, 8u);
 }
 
 TEST(Weights, EveryMalformedFileIsRefused) {

@@ -1,6 +1,7 @@
 #include "weft/transfer/internal/sinks.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/core.h>
 
@@ -24,7 +25,7 @@ class FileSink final : public http::BodySink {
         length_bytes_(length_bytes),
         staged_(std::move(staged)) {}
   ~FileSink() override {
-    if (!finished_) fail(Error(ErrorCode::kDisconnected, "the body was not read to its end"));
+    fail(Error(ErrorCode::kDisconnected, "the body was not read to its end"));
   }
 
   Result<std::span<std::byte>> buffer() override {
@@ -40,13 +41,13 @@ class FileSink final : public http::BodySink {
   }
 
   void finish() override {
-    finished_ = true;
     if (phase_ != Phase::kEnd) {
       const Error error(ErrorCode::kCorrupt,
                         fmt::format("the file ends early: {}", expected_text()));
       fail(error);
       return staged_(error);
     }
+    over_ = true;
     host_->seal(owner_, epoch_, [staged = std::move(staged_)](const auto& sealed) {
       staged(sealed ? Result<void>() : sealed.error());
     });
@@ -133,7 +134,9 @@ class FileSink final : public http::BodySink {
     host_->refused(error);
   }
 
+  // The first reason is the one that counts.
   void fail(const Error& error) {
+    if (std::exchange(over_, true)) return;
     writer_ = nullptr;
     host_->fail(epoch_, error);
   }
@@ -143,7 +146,7 @@ class FileSink final : public http::BodySink {
   Epoch epoch_;
   std::optional<std::uint64_t> length_bytes_;
   std::function<void(Result<void>)> staged_;
-  bool finished_ = false;
+  bool over_ = false;  // sealed or failed
 
   Phase phase_ = Phase::kPrefix;
   std::array<std::byte, kSafetensorsPrefixBytes> prefix_{};
