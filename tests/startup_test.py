@@ -217,6 +217,20 @@ class StateDirectory(Start):
             server.wait()
         self.save()
 
+    def test_a_place_that_cannot_hold_it(self):
+        file = self.model.parent / "file"
+        file.touch()
+        for place, statuses in ((file, [NOT_FOUND]), (file / "in", [NOT_FOUND]), ("/proc/no", [NOT_FOUND, FORBIDDEN]),
+                                (self.model, [INVALID])):
+            with self.subTest(place):
+                self.assert_refused(statuses, str(place), arguments=[self.model, "--port", "0", "--state-dir", place])
+        self.assert_refused([INVALID], "--state-dir", arguments=[self.model, "--state-dir", ""])
+
+    @unittest.skipIf(os.geteuid() == 0, "root may write anywhere")
+    def test_a_folder_that_may_not_be_written(self):
+        self.state.mkdir(0o500)
+        self.assert_refused([FORBIDDEN], str(self.state), arguments=self.arguments)
+
 
 class Stop(unittest.TestCase):
     def test_signals_end_it_cleanly(self):

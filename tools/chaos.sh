@@ -12,6 +12,8 @@ ulimit -n "$(ulimit -H -n)"
 echo "== faults, seed $WEFT_CHAOS_SEED, $WEFT_CHAOS_ROUNDS rounds"
 /usr/bin/python3 tests/faults_test.py -v
 /usr/bin/python3 tests/store_faults_test.py -v
+echo '== tensors past 2 and 4 GiB'
+/usr/bin/python3 tests/large_test.py -v
 
 echo "== simulator"
 "$bin/weft-sim" --schedules "${WEFT_CHAOS_SCHEDULES:-100000}" --seed "$WEFT_CHAOS_SEED"

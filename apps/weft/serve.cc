@@ -61,7 +61,11 @@ void add_update_flags(CLI::App& command, Flags& flags) {
             "that an update may hold where there is no second set; 0: a tenth of the weights");
   add_choice(command, "--verify", receiver.verify, kVerify,
              "when a patched set is hashed: before the commit or after it");
-  command.add_option("--state-dir", flags.state_dir, "keeps what is committed over a restart");
+  command
+      .add_option("--state-dir", flags.state_dir,
+                  "keeps what is committed, and serves it again after a restart")
+      ->check([](const std::string& folder) { return folder.empty() ? "names no folder" : ""; })
+      ->option_text("DIR");
   command
       .add_option("--allow-path", flags.allow_path,
                   "folder from which {\"path\"} and {\"weight_dir\"} updates may read")

@@ -76,10 +76,12 @@ std::vector<http::Route> store_routes(Store& store) {
   std::vector<http::Route> routes = upload_routes(store.uploads());
   for (http::Route& route : pull_routes(store.versions())) routes.push_back(std::move(route));
   http::Route health{"GET", "/health", {}, {}};
+  health.access = http::Access::kOpen;
   health.handler = [](const http::Request&, std::shared_ptr<http::Exchange> exchange) {
     exchange->respond({});
   };
   http::Route metrics{"GET", "/metrics", {}, {}};
+  metrics.access = http::Access::kOpen;
   metrics.handler = [&store](const http::Request&, std::shared_ptr<http::Exchange> exchange) {
     http::Response response;
     response.headers.set("Content-Type", "text/plain; version=0.0.4; charset=utf-8");

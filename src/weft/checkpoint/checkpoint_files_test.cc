@@ -1,8 +1,10 @@
 #include "weft/checkpoint/checkpoint_files.h"
 
+#include <fstream>
 #include <map>
 #include <tuple>
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -159,6 +161,34 @@ TEST(CheckpointFiles, AFileThatShrinksAfterwardsIsAnError) {
   const auto read = checkpoint.blocking_read(checkpoint.tensors()[0], bytes);
 
   EXPECT_EQ(read.error().code(), ErrorCode::kCorrupt);
+}
+
+// Sparse files, past what one read() gives and past what 32 bits count.
+TEST(CheckpointFiles, ATensorMayBeLargerThanFourGibibytes) {
+  const TemporaryDir folder;
+  for (const std::uint64_t rows : {151'936u, 262'144u}) {
+    const TensorSpec spec{"model.embed_tokens.weight", DType::kBF16, {rows, 8'448}};
+    const std::uint64_t size_bytes = tensor_size_bytes(spec).value();
+    const std::string header =
+        fmt::format(R"({{"{}":{{"dtype":"BF16","shape":[{},8448],"data_offsets":[0,{}]}}}})",
+                    spec.name, rows, size_bytes);
+    std::string file(8, '\0');
+    file[0] = static_cast<char>(header.size());
+    const auto path = folder / "model.safetensors";
+    blocking_write_file(path, file + header).value();
+    std::filesystem::resize_file(path, 8 + header.size() + size_bytes - 2);
+    std::ofstream(path, std::ios::app | std::ios::binary) << "\x80\x3f";
+
+    const auto checkpoint = CheckpointFiles::blocking_open(path).value();
+    const auto& tensor = checkpoint.tensors().at(0);
+    std::vector<std::byte> first(2), last(2);
+    checkpoint.blocking_read_at(tensor, 0, first).value();
+    checkpoint.blocking_read_at(tensor, size_bytes - 2, last).value();
+
+    EXPECT_EQ(tensor.spec, spec);
+    EXPECT_EQ(first, std::vector<std::byte>(2));
+    EXPECT_EQ(last, (std::vector<std::byte>{std::byte{0x80}, std::byte{0x3f}}));
+  }
 }
 
 // tests/fixtures/bad_safetensors.py makes these files; the CTest fixture runs it.

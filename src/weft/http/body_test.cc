@@ -265,7 +265,9 @@ TEST_F(BodyTest, AsksForAKeyBeforeTheBody) {
              ++calls;
              return Error(ErrorCode::kInternal, "not reached");
            });
-  routes_.back().access = Access::kAdmin;
+  add("GET", "/open",
+      [](const Request&, std::shared_ptr<Exchange> x) { x->respond(text_response("in")); });
+  routes_.back().access = Access::kOpen;
   options_.keys.admin_key = "admin-secret";
   start();
   const std::string head = "POST /bulk HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n";
@@ -278,7 +280,8 @@ TEST_F(BodyTest, AsksForAKeyBeforeTheBody) {
     EXPECT_EQ(answer.find("secret"), std::string::npos);
   }
   EXPECT_EQ(calls, 0);
-  EXPECT_EQ(get("/hello").value().status, 200);
+  EXPECT_EQ(get("/hello").value().status, 401) << "a route that says nothing is not open";
+  EXPECT_EQ(get("/open").value().status, 200);
 }
 
 TEST_F(BodyTest, SendsItsKey) {

@@ -136,22 +136,35 @@ Result<std::optional<std::string>> Control::allowed_path(
   return std::optional(file.string());
 }
 
+// Closes the update: a finish after it would name weights that never came.
+void Control::refuse_update(const std::string& owner, const Error& error, const Reply& reply) {
+  parts_.receiver.refuse_update(owner, error);
+  reply(error);
+}
+
+Receiver::Done Control::updated(Reply reply) const {
+  return [&receiver = parts_.receiver, reply = std::move(reply)](Result<void> result) {
+    if (!result) return reply(std::move(result).error());
+    json::object answer = {{"message", "Weights updated"}};
+    // Nothing was pushed, where vLLM's words alone sound as if it was.
+    if (receiver.upload_host()->status().state == UpdateState::kOpen) answer["tensors"] = 0;
+    if (const auto stall = receiver.predicted_stall_us()) answer["predicted_stall_us"] = *stall;
+    reply(json_answer(answer));
+  };
+}
+
 void Control::update(const Request& request, Reply reply) {
   const auto owner = owner_of(request);
   if (!owner) return reply(owner.error());
   auto wanted = parse_update(request);
-  if (!wanted) return reply(wanted.error());
+  if (!wanted) return refuse_update(*owner, wanted.error(), reply);
   if (wanted->pull) {
     return update_from_source(*owner, *std::move(wanted->pull), std::move(reply));
   }
   auto path = allowed_path(wanted->path);
-  if (!path) {
-    parts_.receiver.refuse_update(*owner, path.error());
-    return reply(std::move(path).error());
-  }
+  if (!path) return refuse_update(*owner, path.error(), reply);
   if (wanted->whole) return update_whole(*owner, path->value(), std::move(reply));
-  parts_.receiver.update(*owner, *std::move(path),
-                         answering(std::move(reply), message_answer("Weights updated")));
+  parts_.receiver.update(*owner, *std::move(path), updated(std::move(reply)));
 }
 
 void Control::update_from_source(const std::string& owner, VersionAt version, Reply reply) {
@@ -160,11 +173,9 @@ void Control::update_from_source(const std::string& owner, VersionAt version, Re
         ErrorCode::kForbidden,
         fmt::format("pulling from {} is off: start with --allow-source PREFIX", version.source),
         "body.update_info.source");
-    parts_.receiver.refuse_update(owner, error);
-    return reply(error);
+    return refuse_update(owner, error, reply);
   }
-  parts_.pull(owner, std::move(version),
-              answering(std::move(reply), message_answer("Weights updated")));
+  parts_.pull(owner, std::move(version), updated(std::move(reply)));
 }
 
 void Control::update_whole(const std::string& owner, std::string path, Reply reply) {

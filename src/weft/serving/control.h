@@ -48,6 +48,8 @@ class Control {
  private:
   void pause_engine(PauseMode mode, bool clear_cache, Reply reply, http::Response answer);
   Result<std::optional<std::string>> allowed_path(const std::optional<std::string>& path) const;
+  void refuse_update(const std::string& owner, const Error& error, const Reply& reply);
+  Receiver::Done updated(Reply reply) const;
   void update_from_source(const std::string& owner, VersionAt version, Reply reply);
   void update_whole(const std::string& owner, std::string path, Reply reply);
 
