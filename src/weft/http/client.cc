@@ -69,6 +69,10 @@ bool is_idempotent(std::string_view method) {  // RFC 9110 9.2.2
          method == "OPTIONS";
 }
 
+bool is_reset(error_code failed) {
+  return failed == net::error::connection_reset || failed == net::error::broken_pipe;
+}
+
 net::awaitable<void> wait_at_most(std::chrono::milliseconds time) {
   const net::any_io_executor executor = co_await net::this_coro::executor;
   net::steady_timer timer(executor, time);
@@ -101,7 +105,9 @@ Error cancelled_error() {
 class ClientImpl final : public Client {
  public:
   ClientImpl(Url server, ClientOptions options)
-      : server_(std::move(server)), options_(options), pool_(options.max_connections) {}
+      : server_(std::move(server)), options_(std::move(options)), pool_(options_.max_connections) {
+    if (server_.scheme == "https") tls_.emplace(TlsContext::blocking_make_client(options_.ca_file));
+  }
 
   const Url& server() const override { return server_; }
 
@@ -153,6 +159,7 @@ class ClientImpl final : public Client {
   net::awaitable<Result<Response>> send(Run& run, const Job& job);
   net::awaitable<Result<Response>> send_on(Connection& connection, const Job& job, bool fresh);
   net::awaitable<Result<void>> open(Connection& connection, bool fresh);
+  net::awaitable<Result<void>> connect(Connection& connection);
   net::awaitable<Result<Response>> exchange(Connection& connection, const Job& job);
   net::awaitable<std::optional<Result<ResponseHead>>> send_request(Connection& connection,
                                                                    const Job& job);
@@ -170,6 +177,7 @@ class ClientImpl final : public Client {
 
   const Url server_;
   const ClientOptions options_;
+  std::optional<Result<std::shared_ptr<const TlsContext>>> tls_;  // of https
   Pool pool_;
   Guarded<Runs> runs_;
 };
@@ -244,42 +252,53 @@ net::awaitable<Result<Response>> ClientImpl::send_on(Connection& connection, con
 
 // Takes a kept connection, unless it must be a `fresh` one.
 net::awaitable<Result<void>> ClientImpl::open(Connection& connection, bool fresh) {
-  tcp::socket& socket = connection.stream.socket;
+  if (tls_ && !tls_->has_value()) co_return tls_->error();
   error_code failed;
-  while (const auto descriptor = fresh ? std::nullopt : pool_.try_take_quiet()) {
-    socket.assign(tcp::v4(), *descriptor, failed);
+  while (auto idle = fresh ? std::nullopt : pool_.try_take_quiet()) {
+    connection.stream.socket.assign(tcp::v4(), idle->descriptor, failed);
     if (failed) {
-      ::close(*descriptor);
+      idle->close();
       continue;
     }
+    connection.stream.tls = std::move(idle->tls);
     connection.kept = true;
     co_return Result<void>();
   }
   connection.arm(options_.connect_timeout, options_.connect_timeout);
+  auto connected = co_await connect(connection);
+  connection.disarm();
+  if (connection.ended) connected = *connection.ended;
+  if (connected) co_return connected;
+  co_return std::move(connected).error().with_context("cannot connect to " + server_.text());
+}
+
+// To the first of the host's addresses that takes the connection.
+net::awaitable<Result<void>> ClientImpl::connect(Connection& connection) {
+  tcp::socket& socket = connection.stream.socket;
   const std::string port = std::to_string(server_.port);
   auto [unresolved, endpoints] =
       co_await connection.resolver.async_resolve(server_.host, port, kAwait);
-  failed = unresolved;
+  error_code failed = unresolved;
   if (!failed) {
     auto [refused, endpoint] = co_await net::async_connect(socket, endpoints, kAwait);
     failed = refused;
   }
-  connection.disarm();
-  if (connection.ended || failed) {
-    const ErrorCode code = connection.ended ? connection.ended->code() : ErrorCode::kDisconnected;
-    const std::string why = connection.ended ? connection.ended->message() : failed.message();
-    co_return Error(code, fmt::format("cannot connect to {}: {}", server_.text(), why));
-  }
+  if (failed) co_return Error(ErrorCode::kDisconnected, failed.message());
   socket.set_option(tcp::no_delay(true), failed);
-  co_return Result<void>();
+  if (!tls_) co_return Result<void>();
+  socket.native_non_blocking(true, failed);
+  connection.stream.tls = tls_->value()->connect(socket.native_handle(), server_.host);
+  auto shaken = co_await shake_hands(connection.stream);
+  co_return shaken;
 }
 
 void ClientImpl::keep(Connection& connection) {
-  tcp::socket& socket = connection.stream.socket;
-  if (!connection.reusable || !connection.stream.unread().empty() || !socket.is_open()) return;
+  Stream& stream = connection.stream;
+  if (!connection.reusable || !stream.unread().empty() || !stream.socket.is_open()) return;
+  if (stream.tls && stream.tls->has_pending()) return;
   error_code failed;
-  const int descriptor = socket.release(failed);
-  if (!failed) pool_.put(descriptor);
+  const int descriptor = stream.socket.release(failed);
+  if (!failed) pool_.put(Idle{descriptor, std::move(stream.tls)});
 }
 
 Error ClientImpl::failure(const Connection& connection, const Error& error) const {
@@ -329,7 +348,7 @@ net::awaitable<std::optional<Result<ResponseHead>>> ClientImpl::send_request(Con
     if (early) co_return early;
   }
   if (!failed) co_return std::nullopt;
-  connection.reset = failed != net::error::eof;
+  connection.reset = is_reset(failed);
   // The server may have answered before it closed.
   auto head = co_await read_final_head(connection, job.request->method);
   co_return head;
@@ -351,10 +370,12 @@ net::awaitable<std::optional<Result<ResponseHead>>> ClientImpl::send_parts(Conne
     sent_bytes += bytes;
     if (job.progress != nullptr) (*job.progress)(sent_bytes);
   };
-  auto permission = wait_readable(stream.socket) || wait_at_most(kContinueWait);
+  auto permission = fill_when_ready(stream) || wait_at_most(kContinueWait);
   co_await std::move(permission);
   while (sent_bytes < job.body_bytes() && !failed) {
-    if (stream.socket.available(failed) > 0 || !stream.unread().empty()) {
+    if (stream.unread().empty()) failed = stream.read_now();
+    if (failed == net::error::would_block) failed = error_code();
+    if (!stream.unread().empty()) {
       auto head = co_await read_answer_head(connection, job.request->method);
       if (!head || head->response.status >= 200) co_return head;
       continue;
@@ -367,13 +388,9 @@ net::awaitable<std::optional<Result<ResponseHead>>> ClientImpl::send_parts(Conne
       outgoing = Outgoing();
       for (const auto& part : *made) outgoing.add(part);
     }
-    auto either = write_all(stream, outgoing, sent) || wait_readable(stream.socket);
+    auto either = write_all(stream, outgoing, sent) || fill_when_ready(stream);
     const auto outcome = co_await std::move(either);
-    if (outcome.index() == 0) {
-      failed = std::get<0>(outcome);
-    } else if (stream.socket.available(failed) == 0 && !failed) {
-      failed = net::error::eof;
-    }
+    failed = outcome.index() == 0 ? std::get<0>(outcome) : std::get<1>(outcome);
   }
   co_return std::nullopt;
 }
@@ -392,9 +409,7 @@ net::awaitable<Result<ResponseHead>> ClientImpl::read_answer_head(Connection& co
   while (stream.unread().empty()) {
     const error_code failed = co_await fill(stream);
     if (!failed) continue;
-    if (failed == net::error::connection_reset || failed == net::error::broken_pipe) {
-      connection.reset = true;
-    }
+    if (is_reset(failed)) connection.reset = true;
     co_return Error(ErrorCode::kDisconnected, "the connection closed before an answer came");
   }
   connection.answered = true;
@@ -440,7 +455,7 @@ net::awaitable<Result<Response>> ClientImpl::read_answer_body(Connection& connec
 }  // namespace
 
 std::unique_ptr<Client> Client::make(Url server, ClientOptions options) {
-  return std::make_unique<ClientImpl>(std::move(server), options);
+  return std::make_unique<ClientImpl>(std::move(server), std::move(options));
 }
 
 }  // namespace weft::http

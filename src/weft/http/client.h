@@ -27,12 +27,16 @@ struct ClientOptions {
   std::size_t max_connections = 64;                      // kept open between calls
   std::uint64_t response_limit_bytes = 1u << 30;
   std::string key;  // sent as `Authorization: Bearer KEY` unless it is empty; never shown
+  // PEM file of the authorities that an https server's certificate may be from; "": those of this
+  // machine, or what SSL_CERT_FILE names.
+  std::string ca_file;
 };
 
 // Thread-safe: calls from several threads use connections of their own.
 class Client {
  public:
-  // Does not connect yet. `server.path` goes in front of every target.
+  // Does not connect yet; an `options.ca_file` that is no good is an error of each call.
+  // `server.path` goes in front of every target.
   static std::unique_ptr<Client> make(Url server, ClientOptions options = {});
   virtual ~Client() = default;
 
@@ -43,7 +47,8 @@ class Client {
   // an answer came and sending it twice is harmless: the method is idempotent (RFC 9110 9.2.2), or
   // the server reset the connection, so that it cannot have read the request. Blocks. Errors:
   // kDisconnected (cannot connect, connection broke), kDeadline, kCancelled, kTooLarge, kCorrupt
-  // (no HTTP); the message names the server.
+  // (no HTTP), kUnauthenticated (the server's certificate), kUnsupported (no TLS there),
+  // kInvalidArgument (ca_file); the message names the server.
   virtual Result<Response> blocking_send(const Request& request) = 0;
 
   // Sends all, at most options.max_connections at a time; answers come in the order of the

@@ -2,11 +2,13 @@
 // A client's connection and the pool that idle ones wait in; for client.cc only.
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
@@ -77,52 +79,63 @@ struct Connection : std::enable_shared_from_this<Connection> {
   std::uint64_t arms = 0;
 };
 
-// Descriptors of idle connections: sockets belong to an io_context, and each call runs its own.
-// Thread-safe.
+// Sockets belong to an io_context, and each call runs its own: of an idle connection the descriptor
+// is kept.
+struct Idle {
+  int descriptor;
+  std::unique_ptr<TlsSession> tls;  // or null
+
+  // Nothing to read, not even the end.
+  bool is_quiet() const {
+    char byte = 0;
+    const auto size = ::recv(descriptor, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+  }
+  void close() {
+    if (tls) tls->finish();
+    ::close(descriptor);
+  }
+};
+
+// Idle connections. Thread-safe.
 class Pool {
  public:
   explicit Pool(std::size_t limit) : limit_(limit) {}
   ~Pool() {
-    while (const auto descriptor = try_take()) ::close(*descriptor);
+    while (auto idle = try_take()) idle->close();
   }
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
   // One that can still be used.
-  std::optional<int> try_take_quiet() {
-    while (const auto descriptor = try_take()) {
-      if (is_quiet(*descriptor)) return descriptor;
-      ::close(*descriptor);
+  std::optional<Idle> try_take_quiet() {
+    while (auto idle = try_take()) {
+      if (idle->is_quiet()) return idle;
+      idle->close();
     }
     return std::nullopt;
   }
-  void put(int descriptor) {
-    const bool kept = idle_.with([&](std::vector<int>& idle) {
+  void put(Idle connection) {
+    const bool kept = idle_.with([&](std::vector<Idle>& idle) {
       if (idle.size() >= limit_) return false;
-      idle.push_back(descriptor);
+      idle.push_back(std::move(connection));
       return true;
     });
-    if (!kept) ::close(descriptor);
+    if (!kept) connection.close();
   }
 
  private:
-  std::optional<int> try_take() {
-    return idle_.with([](std::vector<int>& idle) -> std::optional<int> {
+  std::optional<Idle> try_take() {
+    return idle_.with([](std::vector<Idle>& idle) -> std::optional<Idle> {
       if (idle.empty()) return std::nullopt;
-      const int descriptor = idle.back();
+      std::optional<Idle> last(std::move(idle.back()));
       idle.pop_back();
-      return descriptor;
+      return last;
     });
-  }
-  // Nothing to read, not even the end.
-  static bool is_quiet(int descriptor) {
-    char byte = 0;
-    const auto size = ::recv(descriptor, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    return size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
   }
 
   const std::size_t limit_;
-  Guarded<std::vector<int>> idle_;
+  Guarded<std::vector<Idle>> idle_;
 };
 
 }  // namespace weft::http

@@ -139,7 +139,7 @@ class HttpTest : public testing::Test {
     ASSERT_TRUE(server.has_value()) << server.error().message();
     server_ = std::move(*server);
     Url url;
-    url.scheme = "http";
+    url.scheme = options_.tls ? "https" : "http";
     url.host = "127.0.0.1";
     url.port = server_->port();
     client_ = Client::make(url, client_options_);

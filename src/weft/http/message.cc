@@ -123,10 +123,8 @@ Result<Url> Url::parse(std::string_view text) {
   url.scheme = text.substr(0, scheme_end);
   std::transform(url.scheme.begin(), url.scheme.end(), url.scheme.begin(),
                  [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-  if (url.scheme == "https") {
-    return Error(ErrorCode::kUnsupported, fmt::format("`{}`: https is not supported yet", text));
-  }
-  if (url.scheme != "http") return bad("the scheme must be http");
+  if (url.scheme == "https") url.port = 443;
+  if (url.scheme != "http" && url.scheme != "https") return bad("the scheme must be http or https");
   std::string_view rest = text.substr(scheme_end + 3);
   if (rest.find_first_of("?#@ \t\r\n") != std::string_view::npos) {
     return bad("no query, fragment, user or space is allowed");

@@ -61,7 +61,7 @@ Response error_response(const Error& error);
 // "error.message", a string "error" and "detail".
 Error error_of_response(const Response& response);
 
-// An absolute http URL. `https` is refused with kUnsupported until TLS is there.
+// An absolute http or https URL.
 struct Url {
   std::string scheme;
   std::string host;

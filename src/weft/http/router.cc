@@ -119,8 +119,9 @@ Result<Router> Router::create(std::vector<Route> routes) {
 
 Result<Router::Match> Router::match(Request& request) const {
   std::string_view target = request.target;
-  if (target.starts_with("http://")) {  // absolute form, RFC 9112 3.2.2
-    target.remove_prefix(std::min(target.find('/', 7), target.size()));
+  for (const std::string_view scheme : {"http://", "https://"}) {  // absolute form, RFC 9112 3.2.2
+    if (!target.starts_with(scheme)) continue;
+    target.remove_prefix(std::min(target.find('/', scheme.size()), target.size()));
   }
   const std::size_t path_end = std::min(target.find('?'), target.size());
   Match match;

@@ -146,6 +146,7 @@ void ServerImpl::refuse(tcp::socket& socket) {
       "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n"
       "Connection: close\r\n\r\n";
   shared_->counters.refused.fetch_add(1, std::memory_order_relaxed);
+  if (shared_->options.tls) return;  // it would not understand
   ::send(socket.native_handle(), kBusy.data(), kBusy.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 

@@ -73,9 +73,17 @@ struct Route {
   Handler handler;      // exactly one of the two is set
   BulkHandler bulk_handler;
   std::uint64_t body_limit_bytes =
-      32u << 20;                   // of a buffered body: 413 before it is read. 64 for control
-  Access access = Access::kAdmin;  // 401 before the body is read; what is open says so
+      32u << 20;                  // of a buffered body: 413 before it is read. 64 for control
+  Access access = Access::kOpen;  // 401 before the body is read
 };
+
+// A certificate and its key, for any number of servers.
+class TlsContext;
+// `certificate_file`: the certificate and those between it and an authority, in PEM; `key_file`:
+// its key, which is in the first file if this is "". Blocks. Errors: kInvalidArgument naming the
+// file.
+Result<std::shared_ptr<const TlsContext>> blocking_load_certificate(
+    const std::string& certificate_file, const std::string& key_file);
 
 struct ServerOptions {
   std::string host = "127.0.0.1";
@@ -83,9 +91,10 @@ struct ServerOptions {
   unsigned io_threads = 2;
   std::size_t max_connections = 16'384;
   std::chrono::seconds header_timeout{
-      30};  // from the first byte of a request to the end of its head
+      30};  // from the first byte of a request to the end of its head; also of a TLS handshake
   std::chrono::seconds idle_timeout{300};  // keep-alive, and between two reads of a body
   ServerKeys keys;
+  std::shared_ptr<const TlsContext> tls;  // https, where it is set; else http
 };
 
 // What happened since the server began, for metrics.
@@ -93,7 +102,7 @@ struct ServerCounts {
   std::size_t open_connections = 0;  // now
   std::uint64_t accepted = 0;        // connections
   std::uint64_t refused = 0;         // connections over max_connections; each was told 503
-  std::uint64_t timed_out = 0;       // connections closed in the middle of a request or an answer
+  std::uint64_t timed_out = 0;       // closed in the middle of a request, an answer, a handshake
   std::map<int, std::uint64_t> responses;  // number of answers by status
 };
 

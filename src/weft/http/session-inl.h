@@ -136,6 +136,7 @@ class Session : public std::enable_shared_from_this<Session> {
  private:
   enum class Phase { kIdle, kHead, kBody, kAnswer, kSend, kLinger };
 
+  net::awaitable<bool> secure();
   net::awaitable<bool> serve_one();
   net::awaitable<bool> serve_route(RequestHead& head, const Route& route);
   net::awaitable<bool> serve_bulk(RequestHead& head, const Route& route,

@@ -63,6 +63,7 @@ void Session::stop() {
 
 void Session::close() {
   error_code ignored;
+  if (phase_ == Phase::kIdle && stream_.tls && stream_.socket.is_open()) stream_.tls->finish();
   stream_.socket.close(ignored);
   if (answer_) lose(*answer_);
   wake();
@@ -96,11 +97,26 @@ class Place {
 net::awaitable<void> Session::run(std::shared_ptr<Session> self) {
   const Place place(*self);
   bool again = true;
+  if (self->loop->shared->options.tls) again = co_await self->secure();
   while (again && self->stream_.socket.is_open()) {
     again = co_await self->serve_one();
   }
   if (self->stream_.socket.is_open()) co_await self->linger();
   self->close();
+}
+
+// The TLS handshake, in the time that a head has. Returns false when it failed.
+net::awaitable<bool> Session::secure() {
+  phase_ = Phase::kHead;
+  head_began_ = Clock::now();
+  error_code ignored;  // then the handshake fails
+  stream_.socket.native_non_blocking(true, ignored);
+  stream_.tls = loop->shared->options.tls->accept(stream_.socket.native_handle());
+  const auto done = co_await shake_hands(stream_);
+  if (done) co_return true;
+  log_debug("http: a connection has no TLS: {}", done.error().message());
+  stream_.tls = nullptr;  // what still comes is dropped as it is
+  co_return false;
 }
 
 // Closing with unread input would reset the connection and could take the answer with it.
@@ -109,6 +125,7 @@ net::awaitable<void> Session::linger() {
   phase_ = Phase::kLinger;
   head_began_ = Clock::now();
   error_code failed;
+  if (stream_.tls) stream_.tls->finish();
   stream_.socket.shutdown(tcp::socket::shutdown_send, failed);
   for (std::size_t dropped = 0; dropped < kDropBytes && !failed;) {
     stream_.consume(stream_.unread().size());
@@ -155,8 +172,7 @@ net::awaitable<bool> Session::serve_one() {
   if (loop->draining) co_return false;
   while (stream_.unread().starts_with("\r\n")) stream_.consume(2);  // RFC 9112 2.2
   if (stream_.unread().empty()) {
-    co_await wait_readable(stream_.socket);
-    const error_code failed = co_await fill(stream_);
+    const error_code failed = co_await fill_when_ready(stream_);
     if (failed) {
       close();
       co_return false;

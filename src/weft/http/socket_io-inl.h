@@ -7,10 +7,12 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include <boost/asio/as_tuple.hpp>
@@ -21,6 +23,7 @@
 #include "weft/base/file.h"
 #include "weft/base/result.h"
 #include "weft/http/server.h"
+#include "weft/http/tls-inl.h"
 #include "weft/http/wire.h"
 
 namespace weft::http {
@@ -35,7 +38,9 @@ inline constexpr std::size_t kMaxTransferBytes = 1u << 20;
 
 inline constexpr auto kAwait = net::as_tuple(net::use_awaitable);
 
-// A connected socket with what was read ahead of it. One thread.
+class Outgoing;
+
+// A connected socket, with TLS or without, and what was read ahead of it. One thread.
 struct Stream {
   explicit Stream(tcp::socket connected) : socket(std::move(connected)) {}
 
@@ -46,14 +51,19 @@ struct Stream {
   void commit(std::size_t bytes);
   // Reads what is there already; would_block if there is nothing, eof at the end.
   error_code read_now();
+  // With TLS only: moves what can be moved at once, or says why not, as TlsSession does.
+  std::size_t read_tls(net::mutable_buffer target, error_code& failed);
+  std::size_t write_tls(const Outgoing& outgoing, error_code& failed);
   // Of the message that is being read, `left_bytes` are still to come: a read that has to wait is
   // woken when many of them are there (SO_RCVLOWAT). On loopback a bulk body is received almost
-  // twice as fast that way: the two ends do not wake each other for every 64 KiB.
+  // twice as fast that way: the two ends do not wake each other for every 64 KiB. Not with TLS,
+  // which takes the bytes record by record.
   void expect(std::uint64_t left_bytes);
   // Wakes a waiting read for what is there, however little. Returns: whether anything is.
   bool relax();
 
   tcp::socket socket;
+  std::unique_ptr<TlsSession> tls;               // or null
   Clock::time_point last_active = Clock::now();  // of the last byte in or out
 
  private:
@@ -63,11 +73,14 @@ struct Stream {
   int wake_bytes_ = 1;     // SO_RCVLOWAT of the socket
 };
 
-// Waits until there is something to read, be it the end or an error; holds no memory for it.
-net::awaitable<void> wait_readable(tcp::socket& socket);
+// The TLS handshake of stream.tls. Errors: those of TlsSession::shake_hands().
+net::awaitable<Result<void>> shake_hands(Stream& stream);
 
 // Reads something into stream.unread(). Returns eof at the end.
 net::awaitable<error_code> fill(Stream& stream);
+
+// The same, holding no memory while it waits. To cancel it loses nothing.
+net::awaitable<error_code> fill_when_ready(Stream& stream);
 
 // Reads until stream.unread() starts with a whole head. Returns its size. Errors: those of
 // head_size(), and kDisconnected.
@@ -98,6 +111,8 @@ class Outgoing {
   bool empty() const { return next_ == parts_.size(); }
   // The next buffers, at most kMaxTransferBytes of them.
   const std::vector<net::const_buffer>& gather();
+  // The next bytes in one piece: where they lie if they fill `room`, else gathered there.
+  std::span<const std::byte> piece(std::span<std::byte> room) const;
   void consume(std::size_t bytes);
 
  private:
@@ -111,7 +126,7 @@ net::awaitable<error_code> write_all(Stream& stream, Outgoing& outgoing,
                                      const std::function<void(std::size_t)>& sent);
 
 // Sends a range of a file from where the kernel has it: twice as fast over loopback as reading it
-// into a buffer and writing that. Errors: eof if the file ends before.
+// into a buffer and writing that, as TLS must. Errors: eof if the file ends before.
 net::awaitable<error_code> send_file(Stream& stream, const File& file, std::uint64_t offset_bytes,
                                      std::uint64_t size_bytes);
 

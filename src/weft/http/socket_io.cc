@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include <boost/asio/post.hpp>
@@ -12,6 +13,9 @@ namespace weft::http {
 namespace {
 
 constexpr std::size_t kReadAheadBytes = 16u << 10;
+constexpr std::size_t kTlsRecordBytes = 16u << 10;  // of data at most: RFC 8446 5.1
+
+using Moved = std::tuple<error_code, std::size_t>;  // as Asio's reads and writes end
 
 Error closed_in_head() {
   return Error(ErrorCode::kDisconnected, "the connection closed before the end of the head");
@@ -33,6 +37,38 @@ Result<std::span<std::byte>> next_room(BodySink& sink, std::uint64_t wanted_byte
   }
   const std::uint64_t most = std::min<std::uint64_t>(wanted_bytes, kMaxTransferBytes);
   return room.first(static_cast<std::size_t>(std::min<std::uint64_t>(room.size(), most)));
+}
+
+net::awaitable<Moved> receive_tls(Stream& stream, net::mutable_buffer target) {
+  co_await net::post(stream.socket.get_executor(), net::use_awaitable);  // others have a turn
+  while (true) {
+    error_code failed;
+    const std::size_t size = stream.read_tls(target, failed);
+    if (failed != net::error::would_block) co_return Moved(failed, size);
+    auto [cancelled] = co_await stream.socket.async_wait(stream.tls->wants(), kAwait);
+    if (cancelled) co_return Moved(cancelled, 0);
+  }
+}
+
+net::awaitable<Moved> send_tls(Stream& stream, const Outgoing& outgoing) {
+  co_await net::post(stream.socket.get_executor(), net::use_awaitable);  // others have a turn
+  while (true) {
+    error_code failed;
+    const std::size_t size = stream.write_tls(outgoing, failed);
+    if (failed != net::error::would_block) co_return Moved(failed, size);
+    auto [cancelled] = co_await stream.socket.async_wait(stream.tls->wants(), kAwait);
+    if (cancelled) co_return Moved(cancelled, 0);
+  }
+}
+
+// These two are no coroutines: without TLS what is awaited is Asio's own.
+net::awaitable<Moved> receive_some(Stream& stream, net::mutable_buffer target) {
+  if (stream.tls) return receive_tls(stream, target);
+  return stream.socket.async_read_some(target, kAwait);
+}
+net::awaitable<Moved> send_some(Stream& stream, Outgoing& outgoing) {
+  if (stream.tls) return send_tls(stream, outgoing);
+  return stream.socket.async_write_some(outgoing.gather(), kAwait);
 }
 
 // Moves body bytes that were read ahead into the sink. Returns how many.
@@ -59,7 +95,7 @@ net::awaitable<std::optional<BodyFailure>> read_some(Stream& stream, BodySink& s
   if (!room) co_return refused(std::move(room).error());
   const net::mutable_buffer target(room->data(), room->size());
   stream.expect(left_bytes);
-  auto [failed, size] = co_await stream.socket.async_read_some(target, kAwait);
+  auto [failed, size] = co_await receive_some(stream, target);
   if (failed) co_return broken_body();
   stream.last_active = Clock::now();
   left_bytes -= size;
@@ -131,10 +167,16 @@ void Stream::commit(std::size_t bytes) {
   if (bytes > 0) last_active = Clock::now();
   end_ += bytes;
   input_.resize(end_);
+  consume(0);
 }
 
 error_code Stream::read_now() {
   const net::mutable_buffer room = prepare();
+  if (tls) {
+    error_code failed;
+    commit(read_tls(room, failed));
+    return failed;
+  }
   const ssize_t size = ::recv(socket.native_handle(), room.data(), room.size(), MSG_DONTWAIT);
   const int error = errno;
   commit(size > 0 ? static_cast<std::size_t>(size) : 0);
@@ -143,7 +185,23 @@ error_code Stream::read_now() {
   return error_code(error, net::error::get_system_category());
 }
 
+std::size_t Stream::read_tls(net::mutable_buffer target, error_code& failed) {
+  failed = net::error::operation_aborted;
+  if (!socket.is_open()) return 0;  // TLS knows the descriptor, which may be another's by now
+  failed = error_code();
+  return tls->read(std::span(static_cast<std::byte*>(target.data()), target.size()), failed);
+}
+
+std::size_t Stream::write_tls(const Outgoing& outgoing, error_code& failed) {
+  failed = net::error::operation_aborted;
+  if (!socket.is_open()) return 0;
+  failed = error_code();
+  std::array<std::byte, kTlsRecordBytes> room;
+  return tls->write(outgoing.piece(room), failed);
+}
+
 void Stream::expect(std::uint64_t left_bytes) {
+  if (tls) return;
   constexpr std::uint64_t kBulkBytes = 64u << 10;  // less comes at once anyway
   constexpr std::uint64_t kWakeBytes = 1u << 20;
   const int wake_bytes =
@@ -160,16 +218,34 @@ bool Stream::relax() {
   return true;
 }
 
-net::awaitable<void> wait_readable(tcp::socket& socket) {
-  auto [failed] = co_await socket.async_wait(tcp::socket::wait_read, kAwait);
-  static_cast<void>(failed);  // reading will say the same
+net::awaitable<Result<void>> shake_hands(Stream& stream) {
+  while (stream.socket.is_open()) {
+    auto done = stream.tls->shake_hands();
+    if (!done) co_return std::move(done).error();
+    if (*done) co_return Result<void>();
+    auto [cancelled] = co_await stream.socket.async_wait(stream.tls->wants(), kAwait);
+    if (cancelled) break;
+  }
+  co_return Error(ErrorCode::kDisconnected, "the connection was closed in the TLS handshake");
 }
 
 net::awaitable<error_code> fill(Stream& stream) {
   stream.expect(0);
   const net::mutable_buffer room = stream.prepare();
-  auto [failed, size] = co_await stream.socket.async_read_some(room, kAwait);
+  auto [failed, size] = co_await receive_some(stream, room);
   stream.commit(size);
+  co_return failed;
+}
+
+net::awaitable<error_code> fill_when_ready(Stream& stream) {
+  error_code failed = net::error::would_block;
+  while (failed == net::error::would_block) {
+    if (!stream.tls || !stream.tls->has_pending()) {
+      auto [cancelled] = co_await stream.socket.async_wait(tcp::socket::wait_read, kAwait);
+      if (cancelled) co_return cancelled;
+    }
+    failed = stream.read_now();
+  }
   co_return failed;
 }
 
@@ -212,6 +288,18 @@ const std::vector<net::const_buffer>& Outgoing::gather() {
   return gathered_;
 }
 
+std::span<const std::byte> Outgoing::piece(std::span<std::byte> room) const {
+  const net::const_buffer first = parts_[next_];
+  if (first.size() >= room.size() || next_ + 1 == parts_.size()) {
+    return {static_cast<const std::byte*>(first.data()), std::min(first.size(), kMaxTransferBytes)};
+  }
+  std::size_t size = 0;
+  for (std::size_t i = next_; i < parts_.size() && size < room.size(); ++i) {
+    size += net::buffer_copy(net::buffer(room.data() + size, room.size() - size), parts_[i]);
+  }
+  return room.first(size);
+}
+
 void Outgoing::consume(std::size_t bytes) {
   while (bytes > 0) {
     const std::size_t step = std::min(bytes, parts_[next_].size());
@@ -224,8 +312,7 @@ void Outgoing::consume(std::size_t bytes) {
 net::awaitable<error_code> write_all(Stream& stream, Outgoing& outgoing,
                                      const std::function<void(std::size_t)>& sent) {
   while (!outgoing.empty()) {
-    const auto& buffers = outgoing.gather();
-    auto [failed, size] = co_await stream.socket.async_write_some(buffers, kAwait);
+    auto [failed, size] = co_await send_some(stream, outgoing);
     if (failed) co_return failed;
     stream.last_active = Clock::now();
     outgoing.consume(size);
@@ -234,8 +321,30 @@ net::awaitable<error_code> write_all(Stream& stream, Outgoing& outgoing,
   co_return error_code();
 }
 
+// For TLS: what is sent is not what the file has.
+net::awaitable<error_code> send_file_copied(Stream& stream, const File& file,
+                                            std::uint64_t offset_bytes, std::uint64_t size_bytes) {
+  constexpr std::uint64_t kPieceBytes = 256u << 10;
+  std::vector<std::byte> piece;
+  error_code failed;
+  while (size_bytes > 0 && !failed) {
+    piece.resize(static_cast<std::size_t>(std::min(size_bytes, kPieceBytes)));
+    if (!file.blocking_read_at(offset_bytes, piece)) co_return net::error::eof;
+    offset_bytes += piece.size();
+    size_bytes -= piece.size();
+    Outgoing outgoing;
+    outgoing.add(std::span<const std::byte>(piece));
+    failed = co_await write_all(stream, outgoing, nullptr);
+  }
+  co_return failed;
+}
+
 net::awaitable<error_code> send_file(Stream& stream, const File& file, std::uint64_t offset_bytes,
                                      std::uint64_t size_bytes) {
+  if (stream.tls) {
+    const error_code failed = co_await send_file_copied(stream, file, offset_bytes, size_bytes);
+    co_return failed;
+  }
   const int socket = stream.socket.native_handle();
   error_code failed;
   stream.socket.native_non_blocking(true, failed);
