@@ -73,8 +73,8 @@ struct Route {
   Handler handler;      // exactly one of the two is set
   BulkHandler bulk_handler;
   std::uint64_t body_limit_bytes =
-      32u << 20;                  // of a buffered body: 413 before it is read. 64 for control
-  Access access = Access::kOpen;  // 401 before the body is read
+      32u << 20;                   // of a buffered body: 413 before it is read. 64 for control
+  Access access = Access::kAdmin;  // 401 before the body is read; what is open says so
 };
 
 // A certificate and its key, for any number of servers.
