@@ -81,7 +81,6 @@ TEST(EngineFixtures, AttentionAveragesOverAllPositions) {
   EXPECT_NEAR(logprob_of(*one, prompt, '2'), -6.511, 0.05);
 }
 
-// cases.md B72.
 TEST(EngineFixtures, LogprobsAreRawWhateverTheTemperature) {
   const auto engine = serve(load("W"));
   for (const double temperature : {1.0, 0.5, 2.0}) {
@@ -95,7 +94,7 @@ TEST(EngineFixtures, LogprobsAreRawWhateverTheTemperature) {
   EXPECT_NEAR(logprob_of(*engine, ">", 98), -3.5416, 0.02);
 }
 
-// cases.md B21: `3` would be a torn read, `9` new weights over old keys and values.
+// `3` would be a torn read, `9` new weights over old keys and values.
 TEST(EngineFixtures, AfterASwapWithAClearedCacheNoOldKeyIsRead) {
   const auto old_version = load("U1");
   const auto new_version = load("U2x");

@@ -96,7 +96,6 @@ TEST(ModelConfig, IgnoresTheSameKeysWhereTheyAreNeutral) {
   }
 }
 
-// cases.md B63.
 TEST(ModelConfig, EqualSpellingsOfRopeMeanTheSame) {
   EXPECT_EQ(parsed("").rope.theta, 10000);
   for (const char* const more :
@@ -133,7 +132,6 @@ TEST(ModelConfig, ReadsEveryKindOfRope) {
               HasSubstr("rope_scaling.low_freq_factor"));
 }
 
-// cases.md B64.
 TEST(ModelConfig, HeadDimIsWhatTheConfigSays) {
   EXPECT_EQ(parsed(R"(, "head_dim": null)").head_dim, 64u);
   EXPECT_EQ(parsed(R"(, "head_dim": 128)").head_dim, 128u);
@@ -210,7 +208,6 @@ TEST(ExpectedTensors, AreThoseOfTheFamily) {
   EXPECT_EQ(k_proj->dtype, DType::kBF16);
 }
 
-// cases.md B73.
 TEST(GenerationConfig, GivesItsEndTokensAndNothingElse) {
   EXPECT_EQ(
       parse_end_tokens(R"({"temperature": 0.1, "top_k": 1, "eos_token_id": [5, 6]})", 10).value(),

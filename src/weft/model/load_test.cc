@@ -71,7 +71,7 @@ TEST(LoadCheckpoint, KeepsTheBytesAsStored) {
 
 TEST(LoadCheckpoint, ConvertsWhereAskedAndSaysSo) {
   ModelFolder folder(false, DType::kF32);
-  // cases.md B07: ties go to the even neighbour.
+  // Ties go to the even neighbour.
   const std::uint32_t bits[2] = {0x3F808000, 0x3F818000};
   std::memcpy(folder.tensor("model.norm.weight").data.data(), bits, sizeof(bits));
   const auto checkpoint = folder.load(DType::kBF16).value();
@@ -92,7 +92,6 @@ TEST(LoadCheckpoint, ServesDoublesAsFloats) {
   EXPECT_EQ(checkpoint.layout->tensors().front().dtype, DType::kF32);
 }
 
-// cases.md B01.
 TEST(LoadCheckpoint, ATiedHeadIsDroppedIfEqualAndRefusedIfNot) {
   ModelFolder folder(true);
   EXPECT_FALSE(folder.load()->layout->try_find("lm_head.weight").has_value());
