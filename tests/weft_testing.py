@@ -105,7 +105,7 @@ class Listener(Program):
     def __init__(self, *arguments):
         super().__init__(*arguments)
         try:
-            self.url = self.wait_for_line(r"listening on (http://\S+)").group(1)
+            self.url = self.wait_for_line(r"listening on (https?://\S+)").group(1)
         except BaseException:
             self.__exit__()
             raise

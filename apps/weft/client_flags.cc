@@ -24,6 +24,7 @@ void add_client_flags(CLI::App& command, ClientConfig& client, bool progress, Ru
                       std::function<int()> blocking_run) {
   const auto flags = std::make_shared<Flags>();
   add_key(command, "--key", flags->key, flags->key_file, "what the server asks for; also WEFT_KEY");
+  add_ca_flag(command, client.ca_file);
   command.add_flag("--json", client.json, "print one JSON object");
   if (progress) {
     command.add_flag("--no-progress", flags->no_progress, "show no progress on the terminal");

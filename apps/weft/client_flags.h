@@ -8,9 +8,9 @@
 
 namespace weft {
 
-// --key, --key-file, --json, and with `progress` also --no-progress. When `command` was asked for,
-// `run` becomes `blocking_run` after `client`, of the command's own config, is what the flags say;
-// or what reports the error of that.
+// --key, --key-file, --cacert, --json, and with `progress` also --no-progress. When `command` was
+// asked for, `run` becomes `blocking_run` after `client`, of the command's own config, is what the
+// flags say; or what reports the error of that.
 void add_client_flags(CLI::App& command, ClientConfig& client, bool progress, Run& run,
                       std::function<int()> blocking_run);
 

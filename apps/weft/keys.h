@@ -1,5 +1,6 @@
 #pragma once
-// The keys of a server: from flags, files or the environment, and never left where `ps` shows them.
+// The keys and certificates of servers: keys from flags, files or the environment, and never left
+// where `ps` shows them.
 
 #include <optional>
 #include <string>
@@ -27,6 +28,11 @@ void add_source_key_flags(CLI::App& command, KeyFlags& flags);
 // A flag for a key, and one with -file for a file that has it.
 void add_key(CLI::App& command, const std::string& name, std::optional<std::string>& key,
              std::string& file, const std::string& what);
+
+// --ssl-certfile and --ssl-keyfile, as vLLM and uvicorn call them.
+void add_certificate_flags(CLI::App& command, std::string& certificate_file, std::string& key_file);
+// --cacert, as curl calls it.
+void add_ca_flag(CLI::App& command, std::string& ca_file);
 
 // The flag, else the file, else WEFT_ADMIN_KEY or WEFT_READ_KEY; "" where there is none. Errors:
 // kInvalidArgument for a key that no header can carry; as blocking_read_file. Blocks.

@@ -112,7 +112,9 @@ void add_flags(CLI::App& command, Flags& flags) {
                    "results do not depend on what else runs, bit for bit; slower");
   add_update_flags(command, flags);
   add_key_flags(command, flags.keys);
+  add_certificate_flags(command, options.certificate_file, options.key_file);
   add_source_key_flags(command, flags.keys);
+  add_ca_flag(command, options.source.ca_file);
   command.add_flag("--insecure", options.insecure,
                    "listen beyond this machine without an admin key");
   command.add_option("--log-level", flags.log_level, "least that is logged")
@@ -141,7 +143,7 @@ void add_serve_command(CLI::App& app, Run& run) {
       flags->options.keys = *std::move(keys);
       auto source_key = blocking_read_source_key(flags->keys);
       if (!source_key) return report_error("serve", source_key.error());
-      flags->options.source_key = *std::move(source_key);
+      flags->options.source.key = *std::move(source_key);
       if (!flags->follow.empty()) {
         auto follow = FollowedHead::parse(flags->follow);
         if (!follow)

@@ -64,6 +64,7 @@ void add_flags(CLI::App& command, Flags& flags) {
   add_bytes(command, "--max-version-bytes", options.store.max_version_bytes,
             "of one version, default: 4 TiB", 1);
   add_key_flags(command, flags.keys);
+  add_certificate_flags(command, options.certificate_file, options.key_file);
   command.add_flag("--insecure", options.insecure,
                    "listen beyond this machine without an admin key");
 }

@@ -10,16 +10,13 @@
 
 namespace weft {
 
-std::unique_ptr<http::Client> make_client(http::Url server, std::string key) {
-  http::ClientOptions options;
-  options.key = std::move(key);
-  return http::Client::make(std::move(server), std::move(options));
-}
-
 Result<std::unique_ptr<http::Client>> make_client(const std::string& url,
                                                   const ClientConfig& config) {
   WEFT_TRY(http::Url parsed, http::Url::parse(url));
-  return make_client(std::move(parsed), config.key);
+  http::ClientOptions options;
+  options.key = config.key;
+  options.ca_file = config.ca_file;
+  return http::Client::make(std::move(parsed), std::move(options));
 }
 
 Result<http::Response> blocking_call(http::Client& server, std::string method, std::string target,

@@ -16,12 +16,11 @@ namespace weft {
 
 struct ClientConfig {
   std::string key;       // "": none is sent
+  std::string ca_file;   // of https servers; as in http::ClientOptions
   bool json = false;     // one JSON object on standard output
   bool progress = true;  // on standard error, if it is a terminal
 };
 
-// A client that sends `key`, where there is one.
-std::unique_ptr<http::Client> make_client(http::Url server, std::string key);
 // Errors: kInvalidArgument for what is no URL.
 Result<std::unique_ptr<http::Client>> make_client(const std::string& url,
                                                   const ClientConfig& config);

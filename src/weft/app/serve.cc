@@ -73,7 +73,7 @@ Result<Start> blocking_pull_start(const ServeOptions& options) {
     return Error(ErrorCode::kUnsupported,
                  "--dtype needs a MODEL_DIR: what is pulled stays as it is");
   }
-  const auto source = make_client(options.follow->source, options.source_key);
+  const auto source = http::Client::make(options.follow->source, options.source);
   WEFT_TRY(const auto head, blocking_head(*source, options.follow->head));
   MemoryTarget pulled;
   WEFT_TRY_VOID(blocking_pull(*source, head.id, pulled));
@@ -128,6 +128,11 @@ Result<Start> blocking_start(const ServeOptions& options, const StateDir* state)
 
 Result<int> serve(const ServeOptions& options) {
   WEFT_TRY_VOID(check_exposure(options.host, options.keys, options.insecure));
+  http::ServerOptions server_options;
+  server_options.host = options.host;
+  server_options.port = options.port;
+  server_options.keys = options.keys;
+  WEFT_TRY(server_options.tls, blocking_load_tls(options.certificate_file, options.key_file));
   std::shared_ptr<StateDir> state_dir;
   if (options.state_dir) {
     WEFT_TRY(state_dir, StateDir::blocking_open(*options.state_dir));
@@ -152,7 +157,7 @@ Result<int> serve(const ServeOptions& options) {
   WEFT_TRY(auto receiver,
            Receiver::blocking_create(std::move(checkpoint.weights), target, receiver_options));
   GenerationService generations(*engine, render);
-  SourcePulls pulls(*receiver, options.source_key);
+  SourcePulls pulls(*receiver, options.source);
   std::optional<Following> following;
   std::atomic<http::Server*> listening = nullptr;  // requests may come before `server` is set
   const auto state = [&listening, &receiver, &following] {
@@ -172,20 +177,16 @@ Result<int> serve(const ServeOptions& options) {
        },
        state});
   for (http::Route& route : receiver->routes()) routes.push_back(std::move(route));
-  http::ServerOptions server_options;
-  server_options.host = options.host;
-  server_options.port = options.port;
-  server_options.keys = options.keys;
   WEFT_TRY(server, http::Server::create(server_options, std::move(routes)));
   if (options.follow) {
-    following.emplace(make_client(options.follow->source, options.source_key), options.follow->head,
-                      start.followed, *receiver);
+    following.emplace(http::Client::make(options.follow->source, options.source),
+                      options.follow->head, start.followed, *receiver);
   }
   listening.store(server.get());
   const auto served = model.get();
   log_info("{}: {} tokens of context, {}, version {}", served->name, served->max_model_len,
            served->dtype, target.current().id);
-  announce_listening(options.host, options.keys, server->port());
+  announce_listening(server_options, server->port());
 
   const int signal = stop.blocking_wait();
   generations.abort({});  // what is followed may wait for them to end

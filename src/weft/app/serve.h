@@ -9,6 +9,7 @@
 
 #include "weft/app/follow.h"
 #include "weft/engine/engine.h"
+#include "weft/http/client.h"
 #include "weft/http/server.h"
 #include "weft/tensor/dtype.h"
 #include "weft/transfer/receiver.h"
@@ -26,18 +27,18 @@ struct ServeOptions {
       allow_path;                          // where {"path"} updates may read; nothing: nowhere
   std::vector<std::string> allow_sources;  // URL prefixes from which {"source"} updates may pull
   std::optional<FollowedHead> follow;      // keeps itself at this head
-  std::string source_key;                  // for servers that this one pulls from
+  http::ClientOptions source;              // for servers that this one pulls from
   std::optional<std::filesystem::path> state_dir;  // what is committed is kept there
   ReceiverOptions receiver;                        // but for what is above, and what the model says
   http::ServerKeys keys;
-  bool insecure = false;  // may listen beyond loopback without an admin key
+  std::string certificate_file, key_file;  // of https, as http::blocking_load_certificate(); or ""
+  bool insecure = false;                   // may listen beyond loopback without an admin key
   std::string weft_version;
 };
 
 // Serves until SIGINT or SIGTERM; returns the process's exit status: 130, 143, or that of the
-// error, which is then one line on standard error. "listening on http://HOST:PORT" there says that
-// it is ready. Must be called before other threads are started (they would take the signals).
-// Blocks.
+// error, which is then one line on standard error. "listening on URL" there says that it is ready.
+// Must be called before other threads are started (they would take the signals). Blocks.
 int blocking_serve(const ServeOptions& options);
 
 }  // namespace weft

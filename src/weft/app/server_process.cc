@@ -41,16 +41,24 @@ Result<void> check_exposure(std::string_view host, const http::ServerKeys& keys,
                            host));
 }
 
-void announce_listening(std::string_view host, const http::ServerKeys& keys, std::uint16_t port) {
-  if (is_exposed(host, keys)) {
+Result<std::shared_ptr<const http::TlsContext>> blocking_load_tls(
+    const std::string& certificate_file, const std::string& key_file) {
+  if (certificate_file.empty()) return std::shared_ptr<const http::TlsContext>();
+  return http::blocking_load_certificate(certificate_file, key_file);
+}
+
+void announce_listening(const http::ServerOptions& options, std::uint16_t port) {
+  if (is_exposed(options.host, options.keys)) {
     log_warning(
         "{} is not loopback and there is no admin key: WHOEVER REACHES THIS PORT CAN REPLACE THE "
         "WEIGHTS",
-        host);
+        options.host);
   }
-  const bool ipv6 = host.find(':') != std::string_view::npos;
-  fmt::print(stderr, "listening on http://{}{}{}:{}\n", ipv6 ? "[" : "", host, ipv6 ? "]" : "",
-             port);
+  http::Url url;
+  url.scheme = options.tls ? "https" : "http";
+  url.host = options.host;
+  url.port = port;
+  fmt::print(stderr, "listening on {}\n", url.text());
 }
 
 }  // namespace weft

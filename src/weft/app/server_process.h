@@ -4,6 +4,8 @@
 #include <chrono>
 #include <csignal>
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <string_view>
 
 #include "weft/base/result.h"
@@ -30,8 +32,12 @@ inline constexpr int kExitBySignal = 128;  // Source: POSIX shells' convention
 // kInvalidArgument.
 Result<void> check_exposure(std::string_view host, const http::ServerKeys& keys, bool insecure);
 
-// "listening on http://HOST:PORT" on standard error, past the log: programs wait for this line.
-// Before it a warning, where others get in without an admin key.
-void announce_listening(std::string_view host, const http::ServerKeys& keys, std::uint16_t port);
+// What http::blocking_load_certificate() makes; null for a `certificate_file` "".
+Result<std::shared_ptr<const http::TlsContext>> blocking_load_tls(
+    const std::string& certificate_file, const std::string& key_file);
+
+// "listening on http://HOST:PORT", or https, on standard error, past the log: programs wait for
+// this line. Before it a warning, where others get in without an admin key.
+void announce_listening(const http::ServerOptions& options, std::uint16_t port);
 
 }  // namespace weft

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "weft/app/client_command.h"
 #include "weft/transfer/host_target.h"
 #include "weft/transfer/puller.h"
 
@@ -20,7 +19,7 @@ void SourcePulls::pull(const std::string& owner, const VersionAt& version, Recei
 
 Result<void> SourcePulls::blocking_stage(const std::string& owner, const VersionAt& version) {
   WEFT_TRY(http::Url url, http::Url::parse(version.source));
-  const std::shared_ptr<http::Client> source = make_client(std::move(url), key_);
+  const std::shared_ptr<http::Client> source = http::Client::make(std::move(url), options_);
   const bool stopped = state_.with([&](State& state) {
     state.source = source;
     return state.stopped;

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "weft/base/guarded.h"
 #include "weft/base/job_thread.h"
@@ -17,9 +18,11 @@ namespace weft {
 // Thread-safe.
 class SourcePulls {
  public:
-  // `key` is sent to the sources. `receiver` must outlive this.
-  SourcePulls(Receiver& receiver, std::string key)
-      : receiver_(receiver), key_(std::move(key)), thread_("weft-pulls", JobThread::Rest::kRun) {}
+  // `options` are of the sources. `receiver` must outlive this.
+  SourcePulls(Receiver& receiver, http::ClientOptions options)
+      : receiver_(receiver),
+        options_(std::move(options)),
+        thread_("weft-pulls", JobThread::Rest::kRun) {}
   ~SourcePulls() { blocking_stop(); }
 
   // Stages the version for the update of this owner. A pull that fails closes the update. `done` is
@@ -37,7 +40,7 @@ class SourcePulls {
   Result<void> blocking_stage(const std::string& owner, const VersionAt& version);
 
   Receiver& receiver_;
-  const std::string key_;
+  const http::ClientOptions options_;
   Guarded<State> state_;
   JobThread thread_;  // last: its jobs use the others
 };

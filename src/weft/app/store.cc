@@ -95,17 +95,18 @@ std::vector<http::Route> store_routes(Store& store) {
 
 Result<int> serve(const StoreServeOptions& options) {
   WEFT_TRY_VOID(check_exposure(options.host, options.keys, options.insecure));
-  StopSignals stop;
-  WEFT_TRY(const auto store, Store::blocking_open(options.folder, options.store));
-  Collector collector(*store);
   http::ServerOptions server_options;
   server_options.host = options.host;
   server_options.port = options.port;
   server_options.io_threads = options.io_threads;
   server_options.keys = options.keys;
+  WEFT_TRY(server_options.tls, blocking_load_tls(options.certificate_file, options.key_file));
+  StopSignals stop;
+  WEFT_TRY(const auto store, Store::blocking_open(options.folder, options.store));
+  Collector collector(*store);
   WEFT_TRY(const auto server, http::Server::create(server_options, store_routes(*store)));
   log_info("{}: {} versions", options.folder.string(), store->stats().versions);
-  announce_listening(options.host, options.keys, server->port());
+  announce_listening(server_options, server->port());
   const int signal = stop.blocking_wait();
   server->blocking_stop(kStopGrace);
   return kExitBySignal + signal;

@@ -16,14 +16,15 @@ struct StoreServeOptions {
   std::uint16_t port = 8100;  // 0: any free one
   unsigned io_threads = 2;
   http::ServerKeys keys;
-  bool insecure = false;  // beyond loopback without an admin key
+  std::string certificate_file, key_file;  // of https, as http::blocking_load_certificate(); or ""
+  bool insecure = false;                   // beyond loopback without an admin key
   StoreOptions store;
 };
 
 // Each returns the process's exit status; an error is one line on standard error.
 
-// Serves until SIGINT or SIGTERM. "listening on http://HOST:PORT" on standard error says that it is
-// ready. Must be called before other threads are started (they would take the signals). Blocks.
+// Serves until SIGINT or SIGTERM. "listening on URL" on standard error says that it is ready. Must
+// be called before other threads are started (they would take the signals). Blocks.
 int blocking_serve_store(const StoreServeOptions& options);
 
 // 1 when a fault was found, repaired or not. Blocks.
