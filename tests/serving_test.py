@@ -609,6 +609,8 @@ class Pauses(unittest.TestCase):
                 self.assertEqual(text, self.server.complete("A", 450, ignore_eos=True)["text"])
 
     def test_repeats_are_harmless_and_a_bad_mode_changes_nothing(self):
+        self.assertEqual(self.server.post("/pause?mode=invalid").status, 400)
+        self.assertFalse(self.server.get("/is_paused").json()["is_paused"])
         for _ in range(2):
             self.assertEqual(self.server.post("/pause").status, 200)
         answer = self.server.post("/pause?mode=invalid")

@@ -4,6 +4,7 @@ whose calls fail, come twice, come from two trainers, or lose their answers."""
 import contextlib
 import http.client
 import json
+import math
 import pathlib
 import socket
 import tempfile
@@ -58,9 +59,15 @@ class WeightsTest(unittest.TestCase):
         file.write_bytes(data)
         return push(file, "--to", server.url, "--base", server.weight_info()["id"], "--partial")
 
-    def assert_unmoved(self, server, before, text="BCDE"):
-        self.assertEqual(server.weight_info(), before)
-        self.assertEqual(text_of(server), text)
+    def state_of(self, server):
+        return server.weight_info(), server.post("/weight_checker", {"action": "checksum"}).json()
+
+    def assert_unmoved(self, server, before):
+        """P serves as it did, and a correct push works."""
+        self.assertEqual(self.state_of(server), before)
+        self.assertEqual(text_of(server), "BCDE")
+        self.assertEqual(server.push("P2").status, 200)
+        self.assertEqual(text_of(server), "CEGI")
 
 
 class TiedEmbeddings(WeightsTest):
@@ -103,7 +110,7 @@ class TiedEmbeddings(WeightsTest):
 class Names(WeightsTest):
     def test_a_tensor_that_the_model_lacks_is_named_and_nothing_is_loaded(self):
         server = self.serve("P_llama")
-        before = server.weight_info()
+        before = self.state_of(server)
         query = tensor_of("P2", "model.layers.0.self_attn.q_proj.weight")
         misspelt = query.replace(b"q_proj.weight", b"q_proj.wieght")
         second_layer = (FIXTURES / "P2" / "model.safetensors").read_bytes().replace(b"layers.0.", b"layers.1.")
@@ -115,9 +122,23 @@ class Names(WeightsTest):
         self.assertIn("q_proj.wieght", self.push_part(server, misspelt).stderr)
         self.assert_unmoved(server, before)
 
+    def test_a_shape_that_differs_is_named_with_both(self):
+        server = self.serve("P_llama")
+        before = self.state_of(server)
+        good = fixtures.as_list(fixtures.model(next_token=fixtures.plus(2)))
+        for wrong, shape, expected in (("lm_head.weight", [576, 272], [272, 576]), ("lm_head.weight", [280, 576], [272, 576]),
+                                       ("model.norm.weight", [1, 576], [576]), ("model.norm.weight", [577], [576])):
+            with self.subTest(wrong, shape=shape):
+                file = fixtures.safetensors([(name, dtype, shape, [0.0] * math.prod(shape)) if name == wrong
+                                             else (name, dtype, own, values) for name, dtype, own, values in good])
+                answer = server.push(file)
+                self.assertEqual(answer.status, 400)
+                self.assertIn(f"{wrong} is {shape}, expected {expected}", answer.json()["error"]["message"])
+        self.assert_unmoved(server, before)
+
     def test_no_tensors_are_no_update(self):
         server = self.serve("P_llama")
-        before = server.weight_info()
+        before = self.state_of(server)
         self.assertEqual(server.push(file_of({})).status, 400)
         server.post("/start_weight_update")
 
@@ -248,7 +269,7 @@ class Bodies(WeightsTest):
 class Updates(WeightsTest):
     def test_after_a_failed_call_finish_publishes_nothing_and_start_works(self):
         server = self.serve("P_llama", "--allow-path", FIXTURES)
-        before = server.weight_info()
+        before = self.state_of(server)
         good = (FIXTURES / "P2" / "model.safetensors").read_bytes()
         update = lambda body: lambda: server.post("/update_weights", body, headers=JSON)
         body = lambda data: lambda: server.request("PUT", "/weft/v1/weights?commit=false", data)
@@ -258,14 +279,25 @@ class Updates(WeightsTest):
                 "more pickles": update({"serialized_named_tensors": ["gASVAAAAAAAAAAA="]}),
                 "nowhere": update({"update_info": {"path": "nowhere"}}), "another model": update({"update_info": {"path": "P_qwen2"}}),
                 "no source": update({"update_info": {"version": "v", "source": "http://127.0.0.1:9"}}),
-                "cut": body(good[:-1]), "unknown tensor": body(good.replace(b"q_proj.weight", b"q_proj.wieght"))}.items():
+                "no skeleton": lambda: server.post("/weft/v1/uploads", {"tensors": [{"name": "x", "dtype": "F32", "shape": [1]}]}),
+                "no tensors": lambda: server.post("/weft/v1/uploads", {}), "cut": body(good[:-1]), "unknown tensor": body(good.replace(b"q_proj.weight", b"q_proj.wieght"))}.items():
             with self.subTest(name):
                 self.assertEqual(server.post("/start_weight_update").status, 200)
                 self.assertEqual(call().status // 100, 4)
                 self.assertEqual(server.post("/finish_weight_update", {"weight_version": "half"}).status, 409)
-                self.assert_unmoved(server, before)
-        self.assertEqual(server.push("P2").status, 200)
-        self.assertEqual(text_of(server), "CEGI")
+                self.assertEqual(self.state_of(server), before)
+        self.assert_unmoved(server, before)
+
+    def test_what_was_staged_is_not_published_after_a_call_that_failed(self):
+        server = self.serve("P_llama", "--allow-path", FIXTURES)
+        before = self.state_of(server)
+        for call in lambda: server.post("/update_weights", {"update_info": {"bogus": 1}}), \
+                lambda: server.post("/weft/v1/uploads", {"tensors": []}):
+            server.post("/start_weight_update")
+            self.assertEqual(server.post("/update_weights", {"update_info": {"path": "P2"}}).status, 200)
+            self.assertEqual(call().status, 400)
+            self.assertEqual(server.post("/finish_weight_update", {"weight_version": "three"}).status, 409)
+        self.assert_unmoved(server, before)
 
     def test_what_finish_cannot_read_leaves_the_update_as_it_was(self):
         server = self.serve("P_llama", "--allow-path", FIXTURES)
@@ -351,7 +383,7 @@ class Labels(WeightsTest):
 
     def test_one_that_is_too_long_moves_nothing(self):
         server = self.serve("P_llama")
-        before = server.weight_info()
+        before = self.state_of(server)
         server.post("/start_weight_update")
         for path, body in ("/finish_weight_update", "weight_version"), ("/update_weight_version", "new_version"):
             self.assertEqual(server.post(path, {body: "x" * 20_000}).status, 400)

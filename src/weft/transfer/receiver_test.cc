@@ -395,6 +395,27 @@ TEST(Uploads, BadSkeletonsAreRefusedAndNothingChanges) {
   EXPECT_EQ(bench.call("GET", "/weft/v1/uploads/none-1").status, 404);
 }
 
+TEST(Uploads, ASkeletonThatCannotBeTakenClosesWhatItsOwnerHasOpen) {
+  Bench bench(small_model());
+  const auto before = bench.current();
+  const auto start = [&] {
+    return blocking_result([&](auto done) { bench.receiver().start_update("t", done); });
+  };
+  const auto finish = [&] {
+    return blocking_result([&](auto done) { bench.receiver().finish_update("t", "late", done); });
+  };
+  auto next = random_tensors(bench.model(), 2);
+  next.specs[0].name = "misspelt";
+  for (const std::string& body : {std::string("{}"), skeleton(next)}) {
+    ASSERT_TRUE(start());
+    EXPECT_EQ(bench.call("POST", "/weft/v1/uploads", body, "another").status, 400);
+    EXPECT_EQ(bench.state(), "open");
+    EXPECT_EQ(bench.call("POST", "/weft/v1/uploads", body, "t").status, 400);
+    EXPECT_EQ(finish().error().code(), ErrorCode::kConflict);
+  }
+  EXPECT_EQ(bench.current(), before);
+}
+
 TEST(Uploads, ACommitThatIsRepeatedHappensOnce) {
   Bench bench(small_model());
   const auto next = random_tensors(bench.model(), 3);

@@ -172,11 +172,15 @@ void Uploads::open(const http::Request& request, const ExchangePtr& exchange) {
   if (!owner) return respond(*exchange, owner.error());
   // A skeleton with digests takes milliseconds to read: not for an I/O thread.
   host_->post([self = shared_from_this(), owner = *owner, body = request.body, exchange] {
+    const auto refuse = [self, owner, exchange](const Error& error) {
+      if (error.code() == ErrorCode::kInvalidArgument) self->host_->refuse(owner, error);
+      self->respond(*exchange, error);
+    };
     auto offer = internal::parse_upload_request(body);
-    if (!offer) return self->respond(*exchange, offer.error());
+    if (!offer) return refuse(offer.error());
     self->host_->open_upload(
-        owner, *std::move(offer), [self, exchange](const Result<UploadProgress>& opened) {
-          if (!opened) return self->respond(*exchange, opened.error());
+        owner, *std::move(offer), [self, exchange, refuse](const Result<UploadProgress>& opened) {
+          if (!opened) return refuse(opened.error());
           exchange->respond(http::json_response(
               internal::upload_json(self->upload_id(opened->epoch), *opened), 201));
         });

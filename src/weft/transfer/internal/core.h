@@ -85,7 +85,7 @@ class Core final : public UploadHost, public std::enable_shared_from_this<Core> 
 
   Result<void> start(const std::string& owner);
   void update(const std::string& owner, std::optional<std::string> path, Done<void> done);
-  void refuse(const std::string& owner, const Error& error);
+  void refuse(const std::string& owner, const Error& error) override;
   void finish(const std::string& owner, std::optional<std::string> label,
               std::optional<OnUpdate> on_update, Done<CommitReport> done);
   void roll_back(const std::string& owner, const std::string& id,
