@@ -6,16 +6,18 @@ import http.client
 import json
 import math
 import pathlib
+import resource
 import socket
+import subprocess
 import tempfile
 import unittest
 import unittest.mock
 import urllib.parse
 
 from fault_proxy import Fault, FaultProxy
-from fixtures import fixtures
+from fixtures import bad_safetensors, fixtures
 from push_test import push, tensor_of
-from weft_testing import FIXTURES, TIMEOUT_S, Program, Server
+from weft_testing import FIXTURES, TIMEOUT_S, WEFT, Program, Server
 
 JSON = {"Content-Type": "application/json"}
 
@@ -198,6 +200,21 @@ class Files(WeightsTest):
         self.assertEqual(text_of(server), "CEGI")
         server.push("P_llama")
         self.assertEqual(server.push("P2").json()["id"], reordered.json()["id"])
+
+    def test_an_odd_file_needs_no_memory_whatever_its_header_says(self):
+        limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+        run = lambda *arguments: subprocess.run([WEFT, *arguments], capture_output=True, text=True, timeout=TIMEOUT_S, preexec_fn=limit)
+        if run("--version").returncode != 0:
+            self.skipTest("a sanitizer's shadow memory is larger than the limit")
+        for name, data in bad_safetensors.F.items():
+            with self.subTest(name):
+                file = self.folder / f"{name}.safetensors"
+                file.write_bytes(data)
+                done = run("inspect", file)
+                self.assertEqual(done.returncode, 0 if name.startswith("ok_") else 6, done.stderr)
+                if done.returncode:
+                    self.assertIn(file.name, done.stderr)
+                    self.assertEqual(len(done.stderr.splitlines()), 1)
 
     def save_shards(self, tensors):
         """Two shards and their index; returns the second."""

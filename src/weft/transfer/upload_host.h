@@ -119,9 +119,7 @@ class UploadHost {
 
   // A call of `owner` offered what can never be taken, so that what it does next may not count on
   // it: closes the update that `owner` has open or staged, where there is one.
-  virtual void refuse(const std::string& owner, const Error& error) {
-    static_cast<void>(owner), static_cast<void>(error);
-  }
+  virtual void refuse(const std::string& /*owner*/, const Error& /*error*/) {}
   // A call was answered with this error: for the metrics.
   virtual void refused(const Error& error) { static_cast<void>(error); }
   // Runs what takes milliseconds; a host that has a thread for it does so there.
