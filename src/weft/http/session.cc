@@ -116,7 +116,11 @@ net::awaitable<bool> Session::secure() {
   if (done) co_return true;
   log_debug("http: a connection has no TLS: {}", done.error().message());
   stream_.tls = nullptr;  // what still comes is dropped as it is
-  co_return false;
+  if (done.error().code() != ErrorCode::kInvalidArgument) co_return false;
+  const RequestHead unread;
+  Response response = error_response(done.error());
+  const bool again = co_await send_own(unread, std::move(response), false);
+  co_return again;
 }
 
 // Closing with unread input would reset the connection and could take the answer with it.

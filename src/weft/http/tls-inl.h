@@ -25,7 +25,8 @@ class TlsSession {
 
   // Goes on with the handshake. Returns whether it is done; if not, wants() says what it waits for.
   // Errors: kUnauthenticated (the server's certificate is not what it must be), kUnsupported (the
-  // peer speaks no TLS, or none that we take), kDisconnected.
+  // peer speaks no TLS, or none that we take), kInvalidArgument (it sent a plain request),
+  // kDisconnected.
   Result<bool> shake_hands();
 
   // As recv(2) and send(2) without waiting: `failed` is would_block (then wants() says what to wait

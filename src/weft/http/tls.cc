@@ -192,6 +192,9 @@ Result<bool> TlsSession::shake_hands() {
                              X509_verify_cert_error_string(verdict),
                              known ? "" : "; --cacert FILE says whom to trust"));
   }
+  if (ERR_GET_REASON(ERR_peek_error()) == SSL_R_HTTP_REQUEST) {
+    return Error(ErrorCode::kInvalidArgument, "this port speaks https only, this was http");
+  }
   if (failed == boost::system::errc::protocol_error) {
     return Error(ErrorCode::kUnsupported, fmt::format("no TLS connection: {}", take_reason()));
   }

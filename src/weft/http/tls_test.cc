@@ -398,7 +398,10 @@ TEST_F(TlsTest, SaysWhichFileIsNoGood) {
 TEST_F(TlsTest, EndsWithWhoSpeaksNoTls) {
   start_tls(file_);
 
-  EXPECT_EQ(raw("GET /hello HTTP/1.1\r\nHost: a\r\n\r\n").find("HTTP/1.1 200"), std::string::npos);
+  const std::string plain = raw("GET /hello HTTP/1.1\r\nHost: a\r\n\r\n");
+  EXPECT_TRUE(plain.starts_with("HTTP/1.1 400 ")) << plain;
+  EXPECT_NE(plain.find("speaks https only"), std::string::npos) << plain;
+  EXPECT_EQ(raw("GE\r\n\r\n").find("<TIMEOUT>"), std::string::npos);
   EXPECT_EQ(raw(std::string(100'000, '\x16')).find("<TIMEOUT>"), std::string::npos);
   EXPECT_EQ(get("/hello").value().body, "hello");
 }
