@@ -112,7 +112,10 @@ class Fsck {
       const auto name = fmt::format("{}.{}", path.filename().string(), store::unix_ms());
       set_aside = disk_.make_dirs(layout_.aside()) && disk_.rename(path, layout_.aside() / name);
     }
-    report_.faults.push_back({path.string(), what, std::move(versions), set_aside});
+    const std::string file = path.string() + ": ";  // what was read by its name says it already
+    report_.faults.push_back({path.string(),
+                              what.starts_with(file) ? what.substr(file.size()) : what,
+                              std::move(versions), set_aside});
   }
 
   const store::Layout layout_;

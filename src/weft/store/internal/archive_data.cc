@@ -4,6 +4,7 @@
 
 #include <fmt/core.h>
 
+#include "weft/base/log.h"
 #include "weft/protocol/block_ledger.h"
 
 namespace weft::store {
@@ -27,11 +28,15 @@ class ArchiveData final : public VersionData {
       http::BodyPart part;
       part.offset_bytes = offset_bytes % kBlockBytes;
       part.size_bytes = std::min(size_bytes, length - part.offset_bytes);
-      WEFT_TRY(part.file, archive_->open_object(content().blocks[entry][block]));
+      const Digest& digest = content().blocks[entry][block];
+      auto file = archive_->open_object(digest);
+      if (!file) return bad_block(digest, file.error());
+      part.file = *std::move(file);
       if (part.file->size_bytes() != length) {
-        return Error(ErrorCode::kCorrupt,
-                     fmt::format("{}: {} bytes, expected {}: `weft store fsck` says more",
-                                 part.file->path().string(), part.file->size_bytes(), length));
+        return bad_block(digest,
+                         Error(ErrorCode::kCorrupt,
+                               fmt::format("{}: {} bytes, expected {}", part.file->path().string(),
+                                           part.file->size_bytes(), length)));
       }
       offset_bytes += part.size_bytes;
       size_bytes -= part.size_bytes;
@@ -44,6 +49,12 @@ class ArchiveData final : public VersionData {
   std::shared_ptr<void> on_revoke(std::function<void()>) const override { return nullptr; }
 
  private:
+  // Readers hear which block it is, and only the log where the store has it.
+  static Error bad_block(const Digest& digest, const Error& error) {
+    log_error("{}; `weft store fsck` says more", error.message());
+    return {error.code(), fmt::format("the store cannot read block {}", digest_text(digest))};
+  }
+
   std::shared_ptr<Archive> archive_;
   std::shared_ptr<const Stored> stored_;
   std::vector<std::uint64_t> sizes_bytes_;
