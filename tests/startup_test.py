@@ -11,7 +11,7 @@ import unittest
 
 from weft_testing import FIXTURES, Program, Server, wait_for
 
-INVALID, FORBIDDEN, NOT_FOUND, CONFLICT, CORRUPT = 2, 3, 4, 5, 6
+INVALID, FORBIDDEN, NOT_FOUND, CONFLICT, CORRUPT, OVERLOADED = 2, 3, 4, 5, 6, 7
 
 
 class Start(unittest.TestCase):
@@ -133,6 +133,11 @@ class BadStart(Start):
                 self.assert_refused([INVALID], arguments[0].removesuffix("-file"),
                                     arguments=[self.model, "--port", "0", *arguments])
         self.assert_refused([NOT_FOUND], "/nowhere", arguments=[self.model, "--port", "0", "--read-key-file", "/nowhere"])
+
+    def test_more_memory_than_there_is(self):
+        for flag, value in ("--kv-cache-memory", "900TiB"), ("--max-model-len", "1000000000"), ("--max-model-len", str(2**63 - 1)):
+            with self.subTest(value):
+                self.assert_refused([INVALID, OVERLOADED], flag, arguments=[self.model, "--port", "0", flag, value])
 
     def test_wrong_flags(self):
         for arguments in ([], [self.model, "--bogus"], [self.model, "--port", "70000"], [self.model, "--port", "x"],
