@@ -93,6 +93,37 @@ class Commands(unittest.TestCase):
             self.assertEqual(server.complete("A", 4)["text"], "BCDE")
             self.assertEqual(run("rollback", server.url, ABSENT).returncode, 4)
 
+    def test_what_is_staged_has_no_head_and_no_date(self):
+        with Server("P_llama") as server:
+            answer = server.request("PUT", "/weft/v1/weights?commit=false", (FIXTURES / "P_llama/model.safetensors").read_bytes())
+            self.assertEqual(answer.status, 200, answer)
+
+            staged, serving = run("versions", server.url).stdout.splitlines()
+
+            self.assertEqual(staged.split()[:2], [server.weight_info()["id"], "staged"])
+            self.assertNotIn("#main", staged)
+            self.assertNotIn("1970", staged)
+            self.assertIn("#main", serving)
+
+    def test_what_a_peer_says_does_nothing_to_the_terminal(self):
+        with Server("P_llama") as server:
+            self.assertEqual(server.request("PUT", "/weft/v1/weights?label=a%1b%5b31mb%0ac",
+                                            (FIXTURES / "P2/model.safetensors").read_bytes()).status, 200)
+
+            done = run("versions", server.url)
+
+            self.assertIn("#main a\\x1b[31mb\\x0ac", done.stdout)
+            server.wait_for_line(r"`a\\x1b\[31mb\\x0ac` took over")
+
+    def test_a_url_that_is_no_weft_server_is_said(self):
+        with Server("P_llama") as server:
+            for words in (["versions", server.url + "/foo"], ["pull", server.url + "/foo", "#main", self.folder / "x"],
+                          ["pull", server.url + "/foo", "two", self.folder / "x"], ["push", FIXTURES / "P2", "--to", server.url + "/foo"]):
+                with self.subTest(words):
+                    done = run(*words)
+                    self.assertEqual(done.returncode, 4, done.stderr)
+                    self.assertIn("is it a weft server's?", done.stderr)
+
     def test_a_folder_is_inspected_as_the_version_that_it_is(self):
         with Server("P_llama") as server:
             served = run_json("inspect", server.url, "--blocks")

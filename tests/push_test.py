@@ -106,6 +106,16 @@ class Push(unittest.TestCase):
             self.assertIn(dead, done.stderr)
             self.assertEqual(alive.complete("A", 4)["text"], "CEGI")
 
+    def test_what_cannot_be_sent_is_refused_before_anything_is(self):
+        nobody = "http://127.0.0.1:9"
+        for flags in (["--label", b"\xff"], ["--label", "a\x1b[31m"], ["--origin", "a\nb"], ["--session", "a\r\nX: b"], ["--session", ""],
+                      ["--if-match", "blake3:" + "0" * 64], ["--head", "main", "--if-match", ""], ["--base", "blake3:00000000"]):
+            with self.subTest(flags):
+                done = subprocess.run([WEFT, "push", FIXTURES / "P2", "--to", nobody, *flags], capture_output=True, text=True, timeout=TIMEOUT_S)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+                self.assertIn(flags[-2], done.stderr)
+
     def test_the_same_push_again_sends_nothing(self):
         with Server("P_llama") as server:
             push(FIXTURES / "P2", "--to", server.url)

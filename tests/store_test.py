@@ -159,6 +159,30 @@ class StoreProcess(unittest.TestCase):
             store.stop()
         self.assertEqual(run("fsck", self.folder).returncode, 0)
 
+    def test_readers_are_not_told_where_the_store_has_a_block(self):
+        with Store(self.folder) as store:
+            version = self.short_push(store, "P_llama")
+            for path in (self.folder / "objects").rglob("*"):
+                if path.is_file():
+                    path.unlink()
+
+            answer = store.get(f"/weft/v1/versions/{version}/packs/0")
+
+            self.assertGreaterEqual(answer.status, 400)
+            self.assertIn("the store cannot read block blake3:", answer.json()["error"]["message"])
+            self.assertNotIn(str(self.folder), str(answer.body))
+            store.wait_for_line(f" E .*{self.folder}/objects/")
+            store.stop()
+        found = run("fsck", self.folder)
+        self.assertEqual(found.stdout.splitlines()[0].count(str(self.folder)), 1, found.stdout)
+
+    def test_numbers_that_are_none(self):
+        for flags in (["--keep", "0"], ["--keep", "x"], ["--keep-days", "nan"], ["--lease", "nan"], ["--max-uploads", "0"], ["--port", "70000"]):
+            with self.subTest(flags):
+                done = run(self.folder, *flags)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertRegex(done.stderr, rf"^weft: {flags[0]}: .{{1,80}} \(--help lists the flags\)\n$")
+
     def test_gc_keeps_what_it_is_told_to_keep(self):
         with Store(self.folder) as store:
             self.short_push(store, "P_llama")

@@ -31,4 +31,13 @@ void add_choice(CLI::App& command, const std::string& name, T& value,
 void add_bytes(CLI::App& command, const std::string& name, std::uint64_t& value,
                const std::string& what, std::int64_t least = 0);
 
+// Checks of a flag's value: what is wrong with it, "" if nothing is.
+std::string check_at_least_one(const std::string& text);
+std::string check_text(const std::string& text);     // UTF-8 without control characters
+std::string check_id(const std::string& text);       // a version's
+std::string check_session(const std::string& text);  // what the header Weft-Session may have
+
+// A number from `least` to `most`.
+CLI::Validator between(double least, double most);
+
 }  // namespace weft

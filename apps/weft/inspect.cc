@@ -19,7 +19,7 @@ void add_inspect_command(CLI::App& app, Run& run) {
       ->required();
   command
       ->add_option("VERSION", config->version,
-                   "at a server: an id, the beginning of one, a label, or #head")
+                   "at a server: an id, its first 8 digits or more, a label, or #head")
       ->capture_default_str();
   command->add_flag("--blocks", config->blocks, "with the digest of each block");
   add_client_flags(*command, config->client, false, run,

@@ -15,7 +15,7 @@ void add_pull_command(CLI::App& app, Run& run) {
   command->add_option("URL", config->url, "a server or a store, http://host:port")->required();
   command
       ->add_option("VERSION", config->version,
-                   "an id, the beginning of one, a label, or #head such as #main")
+                   "an id, its first 8 digits or more, a label, or #head such as #main")
       ->required();
   command->add_option("DIR", config->folder, "new or empty")->required();
   command->add_option("--mirror", config->mirrors,

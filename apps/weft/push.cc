@@ -22,14 +22,17 @@ void add_how(CLI::App& command, PushConfig& config) {
   command.add_option("--connections", options.connections, "to each server")
       ->check(CLI::Range(1u, 64u))
       ->capture_default_str();
-  command.add_option("--session", options.session,
-                     "who pushes: the same goes on where a cut push stopped; default: this user, "
-                     "host and path");
+  command
+      .add_option("--session", options.session,
+                  "who pushes: the same goes on where a cut push stopped; default: this user, "
+                  "host and path")
+      ->check(check_session);
   add_choice(command, "--announce", options.announce, kAnnounce,
              "whether the digests go ahead, so that blocks that are there are not sent");
   add_choice(command, "--encoding", options.zstd, kIsZstd, "of the blocks on the way");
   CLI::Option* const base =
       command.add_option("--base", options.base, "id of a version that the server has")
+          ->check(check_id)
           ->option_text("ID");
   command
       .add_option("--base-path", config.base_path,
@@ -42,13 +45,17 @@ void add_how(CLI::App& command, PushConfig& config) {
 
 void add_commit(CLI::App& command, PushConfig& config) {
   PushOptions& options = config.options;
-  command.add_option("--label", options.label, "what the version is called");
-  command.add_option("--head", options.head, "head of a store that moves to the version");
+  command.add_option("--label", options.label, "what the version is called")->check(check_text);
+  CLI::Option* const head =
+      command.add_option("--head", options.head, "head of a store that moves to the version");
   command.add_option("--if-match", options.if_match, "only if the head has this id now")
+      ->needs(head)
+      ->check(check_id)
       ->option_text("ID");
   command.add_option("--parent", options.parent, "id of the version that it was made from")
+      ->check(check_id)
       ->option_text("ID");
-  command.add_option("--origin", options.origin, "who made it, for people");
+  command.add_option("--origin", options.origin, "who made it, for people")->check(check_text);
   command
       .add_option("--on-update", options.on_update,
                   "what running sequences do; default: as the server was started")

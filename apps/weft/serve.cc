@@ -85,7 +85,9 @@ void add_flags(CLI::App& command, Flags& flags) {
   command.add_option("MODEL_DIR", options.model,
                      "Hugging Face model folder; not needed with --follow");
   command.add_option("--host", options.host, "address to listen on")->capture_default_str();
-  command.add_option("--port", options.port, "port; 0 takes a free one")->capture_default_str();
+  command.add_option("--port", options.port, "port; 0 takes a free one")
+      ->check(CLI::Range(0, UINT16_MAX))
+      ->capture_default_str();
   command.add_option("--threads", options.engine.threads, "compute threads; 0: one per core")
       ->check(CLI::Range(0u, kMaxThreads))
       ->capture_default_str();
@@ -96,15 +98,16 @@ void add_flags(CLI::App& command, Flags& flags) {
   command.add_option("--dtype", flags.dtype, "weights' type; auto: as stored")
       ->check(CLI::IsMember({"auto", "bfloat16", "float16", "float32"}))
       ->capture_default_str();
-  command.add_option("--served-model-name", options.served_model_name,
-                     "default: the folder's name");
+  command
+      .add_option("--served-model-name", options.served_model_name, "default: the folder's name")
+      ->check(check_text);
   command.add_option("--max-num-seqs", options.engine.max_num_seqs, "sequences in one step")
-      ->check(CLI::PositiveNumber)
+      ->check(check_at_least_one)
       ->capture_default_str();
   command
       .add_option("--max-num-batched-tokens", options.engine.max_num_batched_tokens,
                   "tokens in one step")
-      ->check(CLI::PositiveNumber)
+      ->check(check_at_least_one)
       ->capture_default_str();
   add_bytes(command, "--kv-cache-memory", options.engine.kv_cache_bytes,
             "of keys and values; 0: by the memory there is");

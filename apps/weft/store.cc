@@ -40,26 +40,28 @@ struct Flags {
 
 void add_retention(CLI::App& command, Flags& flags) {
   command.add_option("--keep", flags.keep, "versions, the newest; default: all")
-      ->check(CLI::PositiveNumber);
+      ->check(check_at_least_one);
   command.add_option("--keep-days", flags.keep_days, "younger versions stay, too")
-      ->check(CLI::Range(0.0, kMaxDays));
+      ->check(between(0, kMaxDays));
 }
 
 void add_flags(CLI::App& command, Flags& flags) {
   StoreServeOptions& options = flags.options;
   command.add_option("DIR", options.folder, "the store's folder; made where there is none");
   command.add_option("--host", options.host, "address to listen on")->capture_default_str();
-  command.add_option("--port", options.port, "port; 0 takes a free one")->capture_default_str();
+  command.add_option("--port", options.port, "port; 0 takes a free one")
+      ->check(CLI::Range(0, UINT16_MAX))
+      ->capture_default_str();
   command.add_option("--io-threads", options.io_threads, "threads that send and receive")
       ->check(CLI::Range(1u, kMaxIoThreads))
       ->capture_default_str();
   add_retention(command, flags);
   command
       .add_option("--lease", flags.lease_s, "seconds of silence after which an upload is closed")
-      ->check(CLI::Range(1.0, 86'400.0))
+      ->check(between(1, 86'400))
       ->capture_default_str();
   command.add_option("--max-uploads", options.store.max_uploads, "open at a time")
-      ->check(CLI::PositiveNumber)
+      ->check(check_at_least_one)
       ->capture_default_str();
   add_bytes(command, "--max-version-bytes", options.store.max_version_bytes,
             "of one version, default: 4 TiB", 1);

@@ -24,7 +24,7 @@ void add_rollback_command(CLI::App& app, Run& run) {
   command->add_option("URL", config->url, "http://host:port")->required();
   command
       ->add_option("VERSION", config->version,
-                   "an id, the beginning of one, a label, or #head such as #canary")
+                   "an id, its first 8 digits or more, a label, or #head such as #canary")
       ->required();
   command->add_option("--head", config->head, "that moves")->capture_default_str();
   add_client_flags(*command, config->client, false, run,

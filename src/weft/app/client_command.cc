@@ -8,6 +8,9 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include "weft/base/wording.h"
+#include "weft/transfer/peer_error.h"
+
 namespace weft {
 
 Result<std::unique_ptr<http::Client>> make_client(const std::string& url,
@@ -28,7 +31,7 @@ Result<http::Response> blocking_call(http::Client& server, std::string method, s
   request.body = std::move(body);
   WEFT_TRY(http::Response response, server.blocking_send(request));
   constexpr int kFirstError = 400;
-  if (response.status >= kFirstError) return http::error_of_response(response);
+  if (response.status >= kFirstError) return peer_error(response);
   return response;
 }
 
@@ -38,7 +41,7 @@ int report_error(std::string_view command, const Error& error, const ClientConfi
     fmt::print("{}\n", boost::json::serialize(
                            boost::json::object{{"error", error.message()}, {"code", traits.name}}));
   } else {
-    fmt::print(stderr, "weft {}: {}\n", command, error.message());
+    fmt::print(stderr, "weft {}: {}\n", command, printable(error.message()));
   }
   return traits.exit_status;
 }

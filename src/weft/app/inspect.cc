@@ -10,6 +10,7 @@
 #include <fmt/core.h>
 
 #include "weft/base/file.h"
+#include "weft/base/wording.h"
 #include "weft/digest/digest.h"
 #include "weft/format/manifest.h"
 #include "weft/transfer/puller.h"
@@ -136,13 +137,13 @@ void print_lines(const Inspected& inspected, const std::vector<Entry>& entries, 
     const Entry& entry = entries[i];
     total_bytes += entry.size_bytes;
     fmt::print("{}  {:>12}  {:4}  {:16}  {}\n", digest_text(entry.digest), entry.size_bytes,
-               entry.dtype, entry.shape, entry.name);
+               entry.dtype, entry.shape, printable(entry.name));
     if (!with_blocks || i >= inspected.blocks.size()) continue;
     for (const Digest& value : inspected.blocks[i]) fmt::print("  {}\n", digest_text(value));
   }
-  fmt::print("{}  {} tensors, {} files, {}\n", manifest_id(inspected.manifest),
-             inspected.manifest.tensors.size(), inspected.manifest.files.size(),
-             bytes_text(total_bytes));
+  fmt::print("{}  {}, {}, {}\n", manifest_id(inspected.manifest),
+             counted(inspected.manifest.tensors.size(), "tensor"),
+             counted(inspected.manifest.files.size(), "file"), bytes_text(total_bytes));
 }
 
 json::object json_of(const Inspected& inspected, const std::vector<Entry>& entries,

@@ -11,8 +11,9 @@ struct InspectConfig {
   ClientConfig client;
   // A server's URL, a Hugging Face folder, a .safetensors file, or a manifest (a .json file).
   std::string what;
-  std::string version = "#main";  // at a server: an id, the beginning of one, a label, or #head
-  bool blocks = false;            // with the digest of each block
+  // At a server: an id, its first 8 digits or more, a label, or #head.
+  std::string version = "#main";
+  bool blocks = false;  // with the digest of each block
 };
 
 // Blocks. Returns the exit status.

@@ -11,7 +11,7 @@ namespace weft {
 struct PullConfig {
   ClientConfig client;
   std::string url;
-  std::string version;  // an id, the beginning of one, a label, or #head
+  std::string version;  // an id, its first 8 digits or more, a label, or #head
   std::string folder;   // must not be there, or be empty
   std::vector<std::string> mirrors;
   std::string base;  // a folder or file that may have some of the blocks

@@ -16,6 +16,7 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include "weft/base/wording.h"
 #include "weft/codec/block_codec.h"
 #include "weft/digest/digest.h"
 #include "weft/transfer/publisher.h"
@@ -41,14 +42,15 @@ std::string default_session(const std::string& path) {
 
 void print_line(const std::string& to, const Result<PushReport>& result) {
   if (!result) {
-    fmt::print(stderr, "weft push: {}: {}\n", to, result.error().message());
+    fmt::print(stderr, "weft push: {}: {}\n", to, printable(result.error().message()));
     return;
   }
   constexpr double kMicrosecondsPerMs = 1000;
-  fmt::print("{}  {}  {} sent, {} there already, {:.2f} s, stall {:.1f} ms{}\n", to, result->id,
-             bytes_text(result->sent_bytes), bytes_text(result->skipped_bytes),
-             result->total_seconds, result->stall_us / kMicrosecondsPerMs,
-             result->resumed > 0 ? fmt::format(", resumed {} times", result->resumed) : "");
+  fmt::print("{}  {}  {} sent, {} there already, {:.2f} s, stall {:.1f} ms{}\n", to,
+             printable(result->id), bytes_text(result->sent_bytes),
+             bytes_text(result->skipped_bytes), result->total_seconds,
+             result->stall_us / kMicrosecondsPerMs,
+             result->resumed > 0 ? ", resumed " + counted(result->resumed, "time") : "");
   std::fflush(stdout);
 }
 

@@ -10,6 +10,7 @@
 #include "weft/app/server_process.h"
 #include "weft/base/job_thread.h"
 #include "weft/base/log.h"
+#include "weft/base/wording.h"
 #include "weft/transfer/pull_routes.h"
 #include "weft/transfer/upload_routes.h"
 
@@ -105,7 +106,7 @@ Result<int> serve(const StoreServeOptions& options) {
   WEFT_TRY(const auto store, Store::blocking_open(options.folder, options.store));
   Collector collector(*store);
   WEFT_TRY(const auto server, http::Server::create(server_options, store_routes(*store)));
-  log_info("{}: {} versions", options.folder.string(), store->stats().versions);
+  log_info("{}: {}", options.folder.string(), counted(store->stats().versions, "version"));
   announce_listening(server_options, server->port());
   const int signal = stop.blocking_wait();
   server->blocking_stop(kStopGrace);
@@ -142,11 +143,13 @@ int blocking_run_fsck(const std::filesystem::path& folder, bool repair, bool as_
     fmt::print("{}\n", fsck_json(*report));
   } else {
     for (const StoreFault& fault : report->faults) {
-      fmt::print("{}: {}{}\n", fault.path, fault.what, fault.set_aside ? " (set aside)" : "");
+      fmt::print("{}\n", printable(fmt::format("{}: {}{}", fault.path, fault.what,
+                                               fault.set_aside ? " (set aside)" : "")));
       for (const std::string& id : fault.versions) fmt::print("  harms {}\n", id);
     }
-    fmt::print("{} versions, {} blocks, {} bytes: {} faults\n", report->versions, report->objects,
-               report->bytes, report->faults.size());
+    fmt::print("{}, {}, {} bytes: {}\n", counted(report->versions, "version"),
+               counted(report->objects, "block"), report->bytes,
+               counted(report->faults.size(), "fault"));
   }
   return report->faults.empty() ? 0 : 1;
 }
@@ -165,8 +168,8 @@ int blocking_run_gc(const std::filesystem::path& folder, const StoreOptions& opt
                    {"bytes", report->bytes}}));
   } else {
     for (const std::string& id : report->versions) fmt::print("let go {}\n", id);
-    fmt::print("{} versions, {} blocks, {} bytes deleted\n", report->versions.size(),
-               report->objects, report->bytes);
+    fmt::print("{}, {}, {} bytes deleted\n", counted(report->versions.size(), "version"),
+               counted(report->objects, "block"), report->bytes);
   }
   return 0;
 }

@@ -7,6 +7,7 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include "weft/base/wording.h"
 #include "weft/format/json.h"
 #include "weft/http/message.h"
 #include "weft/transfer/puller.h"
@@ -38,9 +39,12 @@ const json::array& array_of(const json::object& object, const char* name) {
 
 void print_version(const json::object& version, const json::array& heads) {
   const std::string id = string_member(version, "id");
+  const std::string state = string_member(version, "state");
   std::vector<std::string> names;
+  // What is staged is not what a head points to, though it may have the same content.
+  const bool is_staged = state == "staged";
   for (const json::value& head : heads) {
-    if (head.is_object() && string_member(head.get_object(), "id") == id) {
+    if (!is_staged && head.is_object() && string_member(head.get_object(), "id") == id) {
       names.push_back("#" + string_member(head.get_object(), "name"));
     }
   }
@@ -49,9 +53,11 @@ void print_version(const json::object& version, const json::array& heads) {
   }
   constexpr std::int64_t kMillis = 1000;
   const std::time_t created = number_of(version, "created_ms") / kMillis;
-  fmt::print(
-      "{}  {:8}  {:%F %T}  {:>9}  {}\n", id, string_member(version, "state"), fmt::gmtime(created),
+  const std::string line = fmt::format(
+      "{}  {:8}  {:19}  {:>9}  {}", id, state,
+      created == 0 ? "" : fmt::format("{:%F %T}", fmt::gmtime(created)),
       bytes_text(static_cast<std::uint64_t>(number_of(version, "bytes"))), fmt::join(names, " "));
+  fmt::print("{}\n", printable(line));
 }
 
 Result<void> blocking_list(const VersionsConfig& config) {

@@ -18,7 +18,7 @@ int blocking_run_versions(const VersionsConfig& config);
 struct RollbackConfig {
   ClientConfig client;
   std::string url;
-  std::string version;  // an id, the beginning of one, a label, or #head
+  std::string version;  // an id, its first 8 digits or more, a label, or #head
   std::string head = "main";
 };
 // Moves a head to an older version; a receiver then serves it. Blocks. Returns the exit status.

@@ -11,6 +11,7 @@
 #include "weft/digest/digest.h"
 #include "weft/format/json.h"
 #include "weft/transfer/internal/answers.h"
+#include "weft/transfer/peer_error.h"
 
 namespace weft {
 namespace {
@@ -40,8 +41,8 @@ http::Request head_request(const std::string& head, std::string_view query = "")
 
 Result<HeadPlace> blocking_head(http::Client& source, const std::string& head) {
   WEFT_TRY(const http::Response response, source.blocking_send(head_request(head)));
-  auto place = response.status < 400 ? parse_head(response.body)
-                                     : Result<HeadPlace>(http::error_of_response(response));
+  auto place =
+      response.status < 400 ? parse_head(response.body) : Result<HeadPlace>(peer_error(response));
   if (!place) return std::move(place).error().with_context(source.server().text());
   return place;
 }

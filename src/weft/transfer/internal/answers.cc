@@ -8,6 +8,7 @@
 #include <fmt/core.h>
 
 #include "weft/format/json.h"
+#include "weft/transfer/peer_error.h"
 
 namespace weft::internal {
 namespace {
@@ -93,7 +94,7 @@ Answer answer_of(Result<http::Response> response) {
     }
   }
   constexpr int kBadGateway = 502;
-  Error error = http::error_of_response(*answer.response);
+  Error error = peer_error(*answer.response);
   if (answer.response->status == kBadGateway) {
     error = Error(ErrorCode::kDisconnected, error.message());
   }
