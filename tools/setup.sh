@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=(
-  build-essential cmake ninja-build ccache pkg-config ca-certificates curl
+  build-essential cmake ninja-build ccache pkg-config ca-certificates curl openssl
   libboost1.81-dev libboost-json1.81-dev libssl-dev libzstd-dev libhwy-dev libfmt-dev libspdlog-dev libcli11-dev
   libtomlplusplus-dev libgtest-dev libgmock-dev libbenchmark-dev
   rustc-web cargo-web
