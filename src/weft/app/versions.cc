@@ -32,9 +32,9 @@ std::int64_t number_of(const json::object& object, const char* name) {
   return value->get_int64();
 }
 const json::array& array_of(const json::object& object, const char* name) {
-  static const json::array kNone;
+  static const json::array none;
   const json::value* const value = object.if_contains(name);
-  return value != nullptr && value->is_array() ? value->get_array() : kNone;
+  return value != nullptr && value->is_array() ? value->get_array() : none;
 }
 
 void print_version(const json::object& version, const json::array& heads) {

@@ -12,11 +12,12 @@ void EngineImpl::step(std::span<const Slice> slices) {
   start(slices);
   for (std::span<Slice> rest = slices_; !rest.empty();) {
     const auto set = static_cast<Generation*>(rest.front().sequence)->set;
-    const auto others = std::ranges::stable_partition(rest, [&](const Slice& slice) {
+    const auto others = std::stable_partition(rest.begin(), rest.end(), [&](const Slice& slice) {
       return static_cast<Generation*>(slice.sequence)->set == set;
     });
-    compute(rest.first(rest.size() - others.size()), set->weights);
-    rest = rest.last(others.size());
+    const auto count = static_cast<std::size_t>(others - rest.begin());
+    compute(rest.first(count), set->weights);
+    rest = rest.subspan(count);
   }
   scheduler_.complete();
   std::span<LogitsUse> uses = uses_;

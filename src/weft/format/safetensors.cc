@@ -28,10 +28,12 @@ Error corrupt(std::string_view tensor, std::string_view reason) {
 // kept, and what does not belong is refused where it stands.
 class HeaderReader {
  public:
+  // NOLINTBEGIN(readability-identifier-naming): Boost's names
   static constexpr std::size_t max_object_size = SIZE_MAX;
   static constexpr std::size_t max_array_size = SIZE_MAX;
   static constexpr std::size_t max_key_size = SIZE_MAX;
   static constexpr std::size_t max_string_size = SIZE_MAX;
+  // NOLINTEND(readability-identifier-naming)
 
   SafetensorsHeader header;
   std::string reason;
@@ -149,6 +151,7 @@ class HeaderReader {
 
 std::optional<std::string> try_find_twice(const std::vector<SafetensorsEntry>& tensors) {
   std::vector<std::string_view> names;
+  names.reserve(tensors.size());
   for (const SafetensorsEntry& tensor : tensors) names.push_back(tensor.spec.name);
   std::ranges::sort(names);
   const auto twice = std::ranges::adjacent_find(names);

@@ -24,20 +24,20 @@ namespace weft::http {
 
 // A connection, with the deadlines of what runs on it. One thread.
 struct Connection : std::enable_shared_from_this<Connection> {
-  explicit Connection(net::io_context& io) : stream(tcp::socket(io)), resolver(io), timer(io) {}
+  explicit Connection(net::io_context& io) : stream(tcp::socket(io)), resolver(io), timer_(io) {}
 
   // Ends whatever runs here when `timeout` is over, or when no byte has moved for `idle_timeout`,
   // unless disarm() or arm() come first.
   void arm(std::chrono::milliseconds timeout, std::chrono::milliseconds idle_timeout) {
     stream.last_active = Clock::now();
-    deadline = stream.last_active + timeout;
-    longest_silence = idle_timeout;
-    ++arms;
+    deadline_ = stream.last_active + timeout;
+    longest_silence_ = idle_timeout;
+    ++arms_;
     wait();
   }
   void disarm() {
-    ++arms;
-    timer.cancel();
+    ++arms_;
+    timer_.cancel();
   }
   // Ends whatever runs here; `error` is why.
   void cut(Error error) {
@@ -57,26 +57,26 @@ struct Connection : std::enable_shared_from_this<Connection> {
 
  private:
   void wait() {
-    const Clock::time_point silent = stream.last_active + longest_silence;
-    timer.expires_at(std::min(deadline, silent));
+    const Clock::time_point silent = stream.last_active + longest_silence_;
+    timer_.expires_at(std::min(deadline_, silent));
     // A timer that went off just before it was cancelled still calls: hence the count.
-    timer.async_wait([self = shared_from_this(), armed = arms](error_code cancelled) {
-      if (!cancelled && armed == self->arms) self->check();
+    timer_.async_wait([self = shared_from_this(), armed = arms_](error_code cancelled) {
+      if (!cancelled && armed == self->arms_) self->check();
     });
   }
   void check() {
     const Clock::time_point now = Clock::now();
-    if (now >= deadline) return cut(Error(ErrorCode::kDeadline, "did not finish in time"));
+    if (now >= deadline_) return cut(Error(ErrorCode::kDeadline, "did not finish in time"));
     if (stream.relax()) stream.last_active = now;
-    if (now - stream.last_active < longest_silence) return wait();
-    const auto seconds = std::chrono::duration<double>(longest_silence).count();
+    if (now - stream.last_active < longest_silence_) return wait();
+    const auto seconds = std::chrono::duration<double>(longest_silence_).count();
     cut(Error(ErrorCode::kDeadline, fmt::format("was silent for {} s", seconds)));
   }
 
-  net::steady_timer timer;
-  Clock::time_point deadline;
-  std::chrono::milliseconds longest_silence{0};
-  std::uint64_t arms = 0;
+  net::steady_timer timer_;
+  Clock::time_point deadline_;
+  std::chrono::milliseconds longest_silence_{0};
+  std::uint64_t arms_ = 0;
 };
 
 // Sockets belong to an io_context, and each call runs its own: of an idle connection the descriptor
