@@ -29,10 +29,16 @@ class Schedule {
     choose_faults();
     Random& random = simulation_.random;
     const bool two = random.chance(70);
+    const bool shares = random.chance(25);
     for (unsigned i = 0; i < (two ? 2u : 1u); ++i) {
-      trainers_.push_back(std::make_unique<Trainer>(simulation_, network_, receiver_,
-                                                    fmt::format("trainer-{}", i), habits(i)));
+      add_trainer(habits(i, i == 0 && shares ? 2 : 1));
       push_now_and_then(*trainers_.back());
+    }
+    if (shares) {
+      auto same = habits(0, 2);
+      same.announced = trainers_.front()->announces();
+      same.writer = 1;
+      second_writer_ = &add_trainer(same);
     }
     for (Puller& puller : pullers_) {
       if (random.chance(60)) pull_now_and_then(puller);
@@ -89,7 +95,14 @@ class Schedule {
     crashes_ = random.chance(50);
   }
 
-  Trainer::Habits habits(unsigned index) {
+  Trainer& add_trainer(const Trainer::Habits& habits) {
+    auto name = fmt::format("trainer-{}", trainers_.size());
+    trainers_.push_back(
+        std::make_unique<Trainer>(simulation_, network_, receiver_, std::move(name), habits));
+    return *trainers_.back();
+  }
+
+  Trainer::Habits habits(unsigned index, unsigned writers) {
     Random& random = simulation_.random;
     return {.session = fmt::format("push-{}", index),
             .announced = random.chance(70),
@@ -99,7 +112,8 @@ class Schedule {
                      : random.chance(50) ? 0u
                                          : 50u,
             .partial = 50,
-            .finishes = random.chance(30)};
+            .finishes = random.chance(30),
+            .writers = writers};
   }
 
   void push_now_and_then(Trainer& trainer) {
@@ -108,8 +122,15 @@ class Schedule {
       if (is_quiet_) return;
       if (trainer.up() && (trainer.idle() || simulation_.random.chance(5))) {
         trainer.push(library_.version(simulation_.random.below(Library::kCount)));
+        if (second_writer_ != nullptr && &trainer == trainers_.front().get()) join_soon();
       }
       push_now_and_then(trainer);
+    });
+  }
+
+  void join_soon() {
+    simulation_.after(simulation_.random.between(seconds(0), seconds(4)), [this] {
+      if (second_writer_->up()) second_writer_->join(*trainers_.front());
     });
   }
 
@@ -196,6 +217,7 @@ class Schedule {
       {{simulation_, network_, library_, {&receiver_}, "puller-0"},
        {simulation_, network_, library_, {&cache_, &receiver_}, "puller-1"}}};
   std::vector<std::unique_ptr<Trainer>> trainers_;
+  Trainer* second_writer_ = nullptr;  // of the first one's uploads
   bool crashes_ = false;
   bool is_quiet_ = false;
 };

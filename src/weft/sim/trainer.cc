@@ -29,17 +29,32 @@ Trainer::Trainer(Simulation& simulation_, Network& network, Receiver& receiver, 
 
 void Trainer::push(const Content& content) {
   choose_offer(content);
+  begin();
+}
+
+void Trainer::join(const Trainer& first) {
+  if (first.idle()) return;
+  offer_ = first.offer_;
+  begin();
+}
+
+void Trainer::begin() {
+  // Of uploads that are shared and bring no digests, each version has its own: docs/protocol.md.
+  const bool has_its_own = habits_.writers > 1 && !habits_.announced;
+  session_ = habits_.session + (has_its_own ? "-" + offer_.content->name : "");
   std::vector<std::uint64_t> sizes;
   for (const std::size_t entry : offer_.sent()) sizes.push_back(Model::get().entry_bytes(entry));
   PushMachine::Options options;
   options.announced = habits_.announced;
   options.base = offer_.base != nullptr;
   options.partial = offer_.is_partial();
+  options.writer = habits_.writer;
+  options.writers = habits_.writers;
   machine_ = std::make_unique<PushMachine>(sizes, options);
   ++pushes_;
   began_over_.reset();
   lost_turn_ = false;
-  simulation.trace(name, "pushes {} as `{}`{}{}", content.name, habits_.session,
+  simulation.trace(name, "pushes {} as `{}`{}{}", offer_.content->name, session_,
                    offer_.base ? " based on " + offer_.base->name : "",
                    offer_.is_partial() ? ", a part of it" : "");
   next();
@@ -82,7 +97,7 @@ Network::Reply<T> Trainer::mine(std::function<void(Result<T>)> then) {
 
 CommitWish Trainer::wish() const {
   CommitWish wish;
-  wish.label = fmt::format("{}-{}", habits_.session, offer_.content->name);
+  wish.label = fmt::format("{}-{}", session_, offer_.content->name);
   if (habits_.finishes) wish.on_update = OnUpdate::kFinish;
   return wish;
 }
@@ -144,9 +159,7 @@ void Trainer::open() {
   offer_.replace = machine_->replaces();
   network_.call<PushMachine::Opened>(
       *this, receiver_, "POST uploads " + offer_.content->name,
-      [this, offer = offer_](const auto& reply) {
-        receiver_.open_upload(habits_.session, offer, reply);
-      },
+      [this, offer = offer_](const auto& reply) { receiver_.open_upload(session_, offer, reply); },
       mine<PushMachine::Opened>([this](const auto& answer) {
         machine_->opened(answer, retry_after(answer));
         if (answer) uploads_.push_back(answer->upload);
@@ -172,8 +185,7 @@ void Trainer::send() {
     network_.send(
         *this, receiver_, fmt::format("PUT {} blocks to {}", blocks.size(), upload),
         blocks.size() * kPiecesOfBlock,
-        [this, upload, blocks] { return receiver_.open_body(habits_.session, upload, blocks); },
-        sent);
+        [this, upload, blocks] { return receiver_.open_body(session_, upload, blocks); }, sent);
   }
 }
 
@@ -181,7 +193,7 @@ void Trainer::seal() {
   const std::string upload = machine_->upload();
   network_.call<std::string>(
       *this, receiver_, "POST seal " + upload,
-      [this, upload](const auto& reply) { receiver_.seal(habits_.session, upload, reply); },
+      [this, upload](const auto& reply) { receiver_.seal(session_, upload, reply); },
       mine<std::string>([this](const auto& id) {
         if (id && !means(*id)) {
           simulation.violated(rule::kAnswer,
@@ -201,7 +213,7 @@ void Trainer::commit() {
   network_.call<VersionName>(
       *this, receiver_, "POST commit " + upload,
       [this, upload, wish = wish()](const auto& reply) {
-        receiver_.commit(habits_.session, upload, wish, reply);
+        receiver_.commit(session_, upload, wish, reply);
       },
       mine<VersionName>([this](const auto& version) {
         if (version && (!means(version->id) || version->label != wish().label)) {
@@ -221,7 +233,7 @@ void Trainer::drop() {
   network_.call<bool>(
       *this, receiver_, "DELETE " + upload,
       [this, upload](const auto& reply) {
-        const auto aborted = receiver_.abort(habits_.session, upload);
+        const auto aborted = receiver_.abort(session_, upload);
         aborted ? reply(true) : reply(aborted.error());
       },
       mine<bool>([this](const auto&) {
@@ -234,7 +246,7 @@ void Trainer::drop() {
 void Trainer::do_something_odd() {
   Random& random = simulation.random;
   const std::string upload = uploads_.empty() ? "1-1" : uploads_[random.below(uploads_.size())];
-  const std::string& owner = habits_.session;
+  const std::string& owner = session_;
   const auto odd = [&](const char* what, auto handler) {
     network_.call<bool>(*this, receiver_, fmt::format("{} {} (odd)", what, upload), handler,
                         [](const auto&) {});
@@ -278,7 +290,7 @@ void Trainer::roll_back() {
       simulation.random.chance(50) ? std::optional(known_->id()) : std::nullopt;
   network_.call<VersionName>(
       *this, receiver_, "PUT heads/main " + library.name_of(id),
-      [=, this](const auto& reply) { receiver_.roll_back(habits_.session, id, expected, reply); },
+      [=, this](const auto& reply) { receiver_.roll_back(session_, id, expected, reply); },
       [this, id](const auto& version) {
         if (version && version->id != id) {
           simulation.violated(rule::kRollback, "a rollback was answered with another version");
@@ -299,7 +311,7 @@ void Trainer::send_odd_block(const std::string& upload) {
   }
   network_.send(
       *this, receiver_, fmt::format("PUT a block of {} to {} (odd)", other.content->name, upload),
-      kPiecesOfBlock, [=, this] { return receiver_.open_body(habits_.session, upload, {block}); },
+      kPiecesOfBlock, [=, this] { return receiver_.open_body(session_, upload, {block}); },
       [](const auto&) {});
 }
 

@@ -23,6 +23,7 @@ class Trainer : public Node {
     unsigned based = 0;     // percent of pushes against what serves, block by block what changed
     unsigned partial = 0;   // percent of those that bring some of the tensors
     bool finishes = false;  // wishes on_update=finish
+    unsigned writer = 0, writers = 1;  // of one upload, as PushMachine has them
   };
 
   Trainer(Simulation& simulation, Network& network, Receiver& receiver, std::string name,
@@ -30,9 +31,12 @@ class Trainer : public Node {
 
   // Begins to push `content`; what was being pushed is forgotten.
   void push(const Content& content);
+  // Begins to push its share of what the first writer is pushing, if it is.
+  void join(const Trainer& first);
   // What it believes to serve.
   void know(const Content& content) { known_ = &content; }
   bool idle() const { return machine_ == nullptr; }
+  bool announces() const { return habits_.announced; }
   // Of the pushes that ended.
   unsigned done() const { return done_; }
   // Is this what the push of now makes of what serves?
@@ -45,6 +49,7 @@ class Trainer : public Node {
  private:
   using Step = PushMachine::Step;
 
+  void begin();
   void next();
   void ask_serving();
   void hear_serving(const PushMachine::Serving& serving);
@@ -67,6 +72,7 @@ class Trainer : public Node {
   Receiver& receiver_;
   const Habits habits_;
   std::unique_ptr<PushMachine> machine_;
+  std::string session_;
   Offer offer_;
   const Content* known_;                            // to serve, as far as it heard
   std::optional<PushMachine::Serving> began_over_;  // what served when the push of now began
