@@ -17,7 +17,7 @@ import urllib.parse
 from fault_proxy import Fault, FaultProxy
 from fixtures import bad_safetensors, fixtures
 from push_test import push, tensor_of
-from weft_testing import FIXTURES, TIMEOUT_S, WEFT, Program, Server
+from weft_testing import FIXTURES, TIMEOUT_S, WEFT, Program, Server, wait_for
 
 JSON = {"Content-Type": "application/json"}
 
@@ -363,6 +363,13 @@ class Updates(WeightsTest):
                 connection.request(method, path, json.dumps(body).encode() if body else None, JSON if body else {})
                 connection.getresponse()
             self.assertTrue(proxy.done.is_set())
+
+    def test_a_trainer_that_falls_silent_loses_its_turn(self):
+        with Server("P2", "--lease", "1") as server:
+            start = lambda owner: server.request("POST", "/start_weight_update", {}, {"Weft-Session": owner}).status
+            self.assertEqual(start("gone"), 200)
+            wait_for(lambda: start("next") == 200, "the turn of the one that is gone is over")
+            push(server, "P2")
 
     def test_a_call_whose_answer_was_lost_may_be_made_again(self):
         server = self.serve("P_llama", "--allow-path", FIXTURES)

@@ -1,6 +1,7 @@
 #pragma once
 // Kinds of flags that several commands have.
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -30,6 +31,22 @@ void add_choice(CLI::App& command, const std::string& name, T& value,
 // Bytes, or as 4GiB; `least` at least.
 void add_bytes(CLI::App& command, const std::string& name, std::uint64_t& value,
                const std::string& what, std::int64_t least = 0);
+
+// Seconds, to the millisecond where the value has them.
+template <typename Duration>
+void add_seconds(CLI::App& command, const std::string& name, Duration& value,
+                 const std::string& what, const CLI::Validator& check) {
+  command
+      .add_option_function<double>(
+          name,
+          [&value](double seconds) {
+            value = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+          },
+          what)
+      ->check(check)
+      ->default_str(
+          std::to_string(std::chrono::duration_cast<std::chrono::seconds>(value).count()));
+}
 
 // Checks of a flag's value: what is wrong with it, "" if nothing is.
 std::string check_at_least_one(const std::string& text);

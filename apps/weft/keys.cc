@@ -52,17 +52,6 @@ void add_source_key_flags(CLI::App& command, KeyFlags& flags) {
           "sent to the servers that this one pulls from; also WEFT_SOURCE_KEY");
 }
 
-void add_certificate_flags(CLI::App& command, std::string& certificate_file,
-                           std::string& key_file) {
-  CLI::Option* const certificate = command
-                                       .add_option("--ssl-certfile", certificate_file,
-                                                   "certificate chain in PEM: listen with https")
-                                       ->option_text("FILE");
-  command.add_option("--ssl-keyfile", key_file, "its key; default: in the same file")
-      ->option_text("FILE")
-      ->needs(certificate);
-}
-
 void add_ca_flag(CLI::App& command, std::string& ca_file) {
   command
       .add_option("--cacert", ca_file,

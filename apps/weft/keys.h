@@ -1,6 +1,6 @@
 #pragma once
-// The keys and certificates of servers: keys from flags, files or the environment, and never left
-// where `ps` shows them.
+// The keys of servers: from flags, files or the environment, and never left where `ps` shows them;
+// and whose certificates are trusted.
 
 #include <optional>
 #include <string>
@@ -29,8 +29,6 @@ void add_source_key_flags(CLI::App& command, KeyFlags& flags);
 void add_key(CLI::App& command, const std::string& name, std::optional<std::string>& key,
              std::string& file, const std::string& what);
 
-// --ssl-certfile and --ssl-keyfile, as vLLM and uvicorn call them.
-void add_certificate_flags(CLI::App& command, std::string& certificate_file, std::string& key_file);
 // --cacert, as curl calls it.
 void add_ca_flag(CLI::App& command, std::string& ca_file);
 

@@ -8,7 +8,7 @@
 
 #include "commands.h"
 #include "flag_kinds.h"
-#include "keys.h"
+#include "listen_flags.h"
 #include "weft/app/client_command.h"
 #include "weft/base/log.h"
 
@@ -59,6 +59,8 @@ void add_update_flags(CLI::App& command, Flags& flags) {
             "of both sets of weights, where --commit-mode is automatic; 0: what is free");
   add_bytes(command, "--max-patch-bytes", receiver.max_patch_bytes,
             "that an update may hold where there is no second set; 0: a tenth of the weights");
+  add_seconds(command, "--lease", receiver.lease,
+              "seconds of silence after which an update is dropped", between(1, 86'400));
   add_choice(command, "--verify", receiver.verify, kVerify,
              "when a patched set is hashed: before the commit or after it");
   command
@@ -84,10 +86,7 @@ void add_flags(CLI::App& command, Flags& flags) {
   ServeOptions& options = flags.options;
   command.add_option("MODEL_DIR", options.model,
                      "Hugging Face model folder; not needed with --follow");
-  command.add_option("--host", options.host, "address to listen on")->capture_default_str();
-  command.add_option("--port", options.port, "port; 0 takes a free one")
-      ->check(CLI::Range(0, UINT16_MAX))
-      ->capture_default_str();
+  add_listen_flags(command, options.listen, flags.keys);
   command.add_option("--threads", options.engine.threads, "compute threads; 0: one per core")
       ->check(CLI::Range(0u, kMaxThreads))
       ->capture_default_str();
@@ -114,12 +113,8 @@ void add_flags(CLI::App& command, Flags& flags) {
   command.add_flag("--deterministic", options.engine.deterministic,
                    "results do not depend on what else runs, bit for bit; slower");
   add_update_flags(command, flags);
-  add_key_flags(command, flags.keys);
-  add_certificate_flags(command, options.certificate_file, options.key_file);
   add_source_key_flags(command, flags.keys);
   add_ca_flag(command, options.source.ca_file);
-  command.add_flag("--insecure", options.insecure,
-                   "listen beyond this machine without an admin key");
   command.add_option("--log-level", flags.log_level, "least that is logged")
       ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}))
       ->capture_default_str();
@@ -143,7 +138,7 @@ void add_serve_command(CLI::App& app, Run& run) {
       if (!flags->state_dir.empty()) flags->options.state_dir = flags->state_dir;
       auto keys = blocking_read_keys(flags->keys);
       if (!keys) return report_error("serve", keys.error());
-      flags->options.keys = *std::move(keys);
+      flags->options.listen.http.keys = *std::move(keys);
       auto source_key = blocking_read_source_key(flags->keys);
       if (!source_key) return report_error("serve", source_key.error());
       flags->options.source.key = *std::move(source_key);

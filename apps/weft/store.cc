@@ -9,7 +9,7 @@
 
 #include "commands.h"
 #include "flag_kinds.h"
-#include "keys.h"
+#include "listen_flags.h"
 #include "weft/app/client_command.h"
 
 namespace weft {
@@ -17,13 +17,13 @@ namespace {
 
 constexpr double kMaxDays = 36'500;
 constexpr unsigned kMaxIoThreads = 64;
+constexpr std::uint16_t kPort = 8100;
 
 struct Flags {
   StoreServeOptions options;
   KeyFlags keys;
   std::optional<std::uint64_t> keep;
   std::optional<double> keep_days;
-  double lease_s = 300;
   bool json = false;
   bool repair = false;
 
@@ -34,7 +34,6 @@ struct Flags {
       options.store.retention.keep_younger =
           std::chrono::milliseconds(static_cast<std::int64_t>(*keep_days * 86'400'000));
     }
-    options.store.lease = std::chrono::milliseconds(static_cast<std::int64_t>(lease_s * 1000));
   }
 };
 
@@ -48,34 +47,27 @@ void add_retention(CLI::App& command, Flags& flags) {
 void add_flags(CLI::App& command, Flags& flags) {
   StoreServeOptions& options = flags.options;
   command.add_option("DIR", options.folder, "the store's folder; made where there is none");
-  command.add_option("--host", options.host, "address to listen on")->capture_default_str();
-  command.add_option("--port", options.port, "port; 0 takes a free one")
-      ->check(CLI::Range(0, UINT16_MAX))
-      ->capture_default_str();
-  command.add_option("--io-threads", options.io_threads, "threads that send and receive")
+  options.listen.http.port = kPort;
+  add_listen_flags(command, options.listen, flags.keys);
+  command
+      .add_option("--io-threads", options.listen.http.io_threads, "threads that send and receive")
       ->check(CLI::Range(1u, kMaxIoThreads))
       ->capture_default_str();
   add_retention(command, flags);
-  command
-      .add_option("--lease", flags.lease_s, "seconds of silence after which an upload is closed")
-      ->check(between(1, 86'400))
-      ->capture_default_str();
+  add_seconds(command, "--lease", options.store.lease,
+              "seconds of silence after which an upload is closed", between(1, 86'400));
   command.add_option("--max-uploads", options.store.max_uploads, "open at a time")
       ->check(check_at_least_one)
       ->capture_default_str();
   add_bytes(command, "--max-version-bytes", options.store.max_version_bytes,
             "of one version, default: 4 TiB", 1);
-  add_key_flags(command, flags.keys);
-  add_certificate_flags(command, options.certificate_file, options.key_file);
-  command.add_flag("--insecure", options.insecure,
-                   "listen beyond this machine without an admin key");
 }
 
 int run_serve(Flags& flags) {
   flags.settle();
   auto keys = blocking_read_keys(flags.keys);
   if (!keys) return report_error("store", keys.error());
-  flags.options.keys = *std::move(keys);
+  flags.options.listen.http.keys = *std::move(keys);
   return blocking_serve_store(flags.options);
 }
 

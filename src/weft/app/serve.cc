@@ -127,12 +127,7 @@ Result<Start> blocking_start(const ServeOptions& options, const StateDir* state)
 }
 
 Result<int> serve(const ServeOptions& options) {
-  WEFT_TRY_VOID(check_exposure(options.host, options.keys, options.insecure));
-  http::ServerOptions server_options;
-  server_options.host = options.host;
-  server_options.port = options.port;
-  server_options.keys = options.keys;
-  WEFT_TRY(server_options.tls, blocking_load_tls(options.certificate_file, options.key_file));
+  WEFT_TRY(const http::ServerOptions server_options, blocking_server_options(options.listen));
   std::shared_ptr<StateDir> state_dir;
   if (options.state_dir) {
     WEFT_TRY(state_dir, StateDir::blocking_open(*options.state_dir));

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "weft/app/follow.h"
+#include "weft/app/server_process.h"
 #include "weft/engine/engine.h"
 #include "weft/http/client.h"
-#include "weft/http/server.h"
 #include "weft/tensor/dtype.h"
 #include "weft/transfer/receiver.h"
 
@@ -18,8 +18,7 @@ namespace weft {
 
 struct ServeOptions {
   std::filesystem::path model;  // a Hugging Face folder; empty: start with what is followed
-  std::string host = "127.0.0.1";
-  std::uint16_t port = 8000;  // 0: any free one
+  ListenOptions listen;
   EngineOptions engine;
   std::optional<DType> dtype;     // nothing: as stored
   std::string served_model_name;  // "": the folder's name
@@ -30,9 +29,6 @@ struct ServeOptions {
   http::ClientOptions source;              // for servers that this one pulls from
   std::optional<std::filesystem::path> state_dir;  // what is committed is kept there
   ReceiverOptions receiver;                        // but for what is above, and what the model says
-  http::ServerKeys keys;
-  std::string certificate_file, key_file;  // of https, as http::blocking_load_certificate(); or ""
-  bool insecure = false;                   // may listen beyond loopback without an admin key
   std::string weft_version;
 };
 

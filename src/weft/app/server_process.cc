@@ -33,18 +33,19 @@ int StopSignals::blocking_wait() {
   return signal;
 }
 
-Result<void> check_exposure(std::string_view host, const http::ServerKeys& keys, bool insecure) {
-  if (insecure || !is_exposed(host, keys)) return {};
-  return Error(ErrorCode::kInvalidArgument,
-               fmt::format("--host {} lets others in, and whoever gets in can replace the weights: "
-                           "set --admin-key, or say --insecure",
-                           host));
-}
-
-Result<std::shared_ptr<const http::TlsContext>> blocking_load_tls(
-    const std::string& certificate_file, const std::string& key_file) {
-  if (certificate_file.empty()) return std::shared_ptr<const http::TlsContext>();
-  return http::blocking_load_certificate(certificate_file, key_file);
+Result<http::ServerOptions> blocking_server_options(const ListenOptions& listen) {
+  http::ServerOptions options = listen.http;
+  if (!listen.insecure && is_exposed(options.host, options.keys)) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("--host {} lets others in, and whoever gets in can replace the "
+                             "weights: set --admin-key, or say --insecure",
+                             options.host));
+  }
+  if (!listen.certificate_file.empty()) {
+    WEFT_TRY(options.tls,
+             http::blocking_load_certificate(listen.certificate_file, listen.key_file));
+  }
+  return options;
 }
 
 void announce_listening(const http::ServerOptions& options, std::uint16_t port) {

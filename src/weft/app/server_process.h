@@ -28,13 +28,14 @@ class StopSignals {
 inline constexpr std::chrono::seconds kStopGrace{5};
 inline constexpr int kExitBySignal = 128;  // Source: POSIX shells' convention
 
+struct ListenOptions {
+  http::ServerOptions http{};                  // but for the certificate
+  std::string certificate_file{}, key_file{};  // as http::blocking_load_certificate(); "": no https
+  bool insecure = false;                       // may listen beyond loopback without an admin key
+};
 // Whoever listens beyond this machine has an admin key, or says that it is meant. Errors:
-// kInvalidArgument.
-Result<void> check_exposure(std::string_view host, const http::ServerKeys& keys, bool insecure);
-
-// What http::blocking_load_certificate() makes; null for a `certificate_file` "".
-Result<std::shared_ptr<const http::TlsContext>> blocking_load_tls(
-    const std::string& certificate_file, const std::string& key_file);
+// kInvalidArgument; of the certificate.
+Result<http::ServerOptions> blocking_server_options(const ListenOptions& listen);
 
 // "listening on http://HOST:PORT", or https, on standard error, past the log: programs wait for
 // this line. Before it a warning, where others get in without an admin key.

@@ -95,13 +95,7 @@ std::vector<http::Route> store_routes(Store& store) {
 }
 
 Result<int> serve(const StoreServeOptions& options) {
-  WEFT_TRY_VOID(check_exposure(options.host, options.keys, options.insecure));
-  http::ServerOptions server_options;
-  server_options.host = options.host;
-  server_options.port = options.port;
-  server_options.io_threads = options.io_threads;
-  server_options.keys = options.keys;
-  WEFT_TRY(server_options.tls, blocking_load_tls(options.certificate_file, options.key_file));
+  WEFT_TRY(const http::ServerOptions server_options, blocking_server_options(options.listen));
   StopSignals stop;
   WEFT_TRY(const auto store, Store::blocking_open(options.folder, options.store));
   Collector collector(*store);

@@ -5,19 +5,14 @@
 #include <filesystem>
 #include <string>
 
-#include "weft/http/server.h"
+#include "weft/app/server_process.h"
 #include "weft/store/store.h"
 
 namespace weft {
 
 struct StoreServeOptions {
   std::filesystem::path folder;
-  std::string host = "127.0.0.1";
-  std::uint16_t port = 8100;  // 0: any free one
-  unsigned io_threads = 2;
-  http::ServerKeys keys;
-  std::string certificate_file, key_file;  // of https, as http::blocking_load_certificate(); or ""
-  bool insecure = false;                   // beyond loopback without an admin key
+  ListenOptions listen;
   StoreOptions store;
 };
 
