@@ -151,11 +151,12 @@ bool Engine::is_run_on(std::size_t set) const {
 
 // Says of every set that is not run on any more that it is so.
 void Engine::release() {
-  const auto free = std::ranges::stable_partition(
-      releases_, [&](const Release& release) { return is_run_on(release.set); });
-  const std::vector<Release> now(std::make_move_iterator(free.begin()),
-                                 std::make_move_iterator(free.end()));
-  releases_.erase(free.begin(), free.end());
+  const auto free =
+      std::stable_partition(releases_.begin(), releases_.end(),
+                            [&](const Release& release) { return is_run_on(release.set); });
+  const std::vector<Release> now(std::make_move_iterator(free),
+                                 std::make_move_iterator(releases_.end()));
+  releases_.erase(free, releases_.end());
   for (const Release& release : now) release.released();
 }
 
