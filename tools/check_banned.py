@@ -12,7 +12,8 @@ ROOT = pathlib.Path(__file__).parent.parent
 RULES = [
     (r"std::cout|#include <iostream>", r"^src/", "programs print through app, libraries through log.h"),
     (r"std::atomic<\s*std::shared_ptr", r"", "libstdc++ 12's races under TSan: Guarded<shared_ptr>"),
-    (r"std::ranges::views|std::views", r"", "clang 14 cannot compile libstdc++ 12's views"),
+    (r"std::views|std::ranges::(views|subrange|(stable_)?partition|remove(_if)?|unique|rotate|search(_n)?|equal_range|find_end)\b", r"",
+     "clang 14 cannot compile libstdc++ 12's views"),
     (r"\bdetached\b", r"^src/weft/(?!http/)", "every task has an owner"),
     (r"(?<!asm )(?<!asm__ )\bvolatile\b", r"^src/(?!.*(_test|_bench)\.cc)", "not a synchronisation tool"),
     (r"\b(sleep_for|usleep)\b", r"^src/(?!.*_test\.cc|weft/transfer/(publisher|puller)\.cc)", "wait for an event, with a deadline (publisher and puller back off between tries)"),
