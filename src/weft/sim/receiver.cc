@@ -307,7 +307,7 @@ Result<void> Receiver::apply_patches(const Staging& staging) {
   for (const auto& [place, payload] : kept_[staging.epoch].payloads) {
     Cells cells = engine_->cells(engine_->serving(), place);
     const auto bytes = std::as_writable_bytes(std::span(cells));
-    const auto patched = [&]() -> Result<void> {
+    const auto patched = [&bytes, &payload = payload]() -> Result<void> {
       WEFT_TRY(const SparsePatch patch, parse_sparse(payload, kBlockCells, 2));
       WEFT_TRY_VOID(check_sparse_base(patch, bytes));
       apply_sparse(patch, bytes);
