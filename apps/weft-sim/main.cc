@@ -1,5 +1,6 @@
 // weft-sim: runs schedules of the deterministic simulator. docs/testing.md, "Simulator".
 
+#include <cinttypes>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
@@ -29,8 +30,8 @@ thread_local std::uint64_t running_seed = 0;
 // A check that fails in the code under test, or worse, ends the process: say at which seed.
 void on_abort(int) {
   char text[64];
-  const auto end = fmt::format_to_n(text, sizeof text, "seed {}: aborted\n", running_seed);
-  [[maybe_unused]] const auto written = write(STDOUT_FILENO, text, end.size);
+  const int size = std::snprintf(text, sizeof text, "seed %" PRIu64 ": aborted\n", running_seed);
+  [[maybe_unused]] const auto written = write(STDOUT_FILENO, text, static_cast<std::size_t>(size));
   _exit(1);
 }
 
