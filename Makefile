@@ -8,7 +8,7 @@ export CCACHE_BASEDIR := $(CURDIR)
 JOBS ?= $(shell nproc)
 OUT ?= out/demo
 
-.PHONY: help setup build demo test bench bench-transfer bench-pause check chaos format clean
+.PHONY: help setup build demo test bench bench-transfer bench-pause bench-delta check chaos format clean
 
 help:
 	@echo 'make demo     a trainer improves a model through weft while a server generates (at most 10 minutes)'
@@ -17,6 +17,7 @@ help:
 	@echo 'make bench    speeds, each checked and compared with what a user would otherwise do'
 	@echo 'make bench-transfer  push and pull of 1.19 GB beside iperf3, a bare loop, nginx and curl'
 	@echo 'make bench-pause     what a commit does to sequences that decode'
+	@echo 'make bench-delta     bytes and speed of deltas beside XOR and zstd, NeMo-RL, COO, zstd --patch-from'
 	@echo 'make check    format, layers, lints, clang-tidy, and the tests under sanitizers'
 	@echo 'make chaos    faults in networks, processes and disks, 10,000 connections, schemathesis'
 	@echo 'make format   rewrite the sources with clang-format'
@@ -54,6 +55,10 @@ bench-transfer:
 bench-pause: setup
 	$(call ninja,release,weft pause_worker transfer_worker)
 	@/usr/bin/python3 bench/pause_bench.py $(BENCH_FLAGS)
+
+bench-delta: setup
+	$(call ninja,release,delta_bench)
+	@build/release/bin/delta_bench $(BENCH_FLAGS)
 
 check: setup
 	@tools/check.sh

@@ -1,0 +1,185 @@
+#include "weft/codec/internal/scan.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "weft/codec/internal/elements.h"
+#include "weft/codec/internal/load_store.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "weft/codec/internal/scan.cc"
+#include "hwy/foreach_target.h"
+// After foreach_target.h
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace weft::internal {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using DI8 = hn::ScalableTag<std::int8_t>;
+inline constexpr std::size_t kLanes = hn::MaxLanes(DI8());
+static_assert(kSegment % kLanes == 0);
+
+template <typename T>
+HWY_INLINE std::uint64_t changed_word(const std::byte* a, const std::byte* b) {
+  std::uint64_t word = 0;
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+  if constexpr (sizeof(T) <= 2) {
+    const hn::ScalableTag<T> d;
+    constexpr std::size_t kStep = hn::MaxLanes(hn::ScalableTag<T>());
+    static_assert(kStep % 8 == 0 && kStep <= 64);
+    for (std::size_t i = 0; i < 64; i += kStep) {
+      const auto va = hn::LoadU(d, reinterpret_cast<const T*>(a + i * sizeof(T)));
+      const auto vb = hn::LoadU(d, reinterpret_cast<const T*>(b + i * sizeof(T)));
+      hn::StoreMaskBits(d, hn::Ne(va, vb), reinterpret_cast<std::uint8_t*>(&word) + i / 8);
+    }
+    return word;
+  }
+#endif
+  for (std::size_t i = 0; i < 64; ++i) {
+    const bool differs = load<T>(a + i * sizeof(T)) != load<T>(b + i * sizeof(T));
+    word |= std::uint64_t{differs} << i;
+  }
+  return word;
+}
+
+void changed_bits(const std::byte* a, const std::byte* b, std::size_t elem_bytes, std::size_t count,
+                  std::uint64_t* bits) {
+  with_element(elem_bytes, [&]<typename T>(T) HWY_ATTR {
+    for (std::size_t i = 0; i < count; i += 64) {
+      bits[i / 64] = changed_word<T>(a + i * sizeof(T), b + i * sizeof(T));
+    }
+  });
+}
+
+// Plain loops of which the compiler makes vectors.
+template <typename T>
+HWY_INLINE void keys_of(const std::byte* elements, unsigned shift, std::int8_t* keys) {
+  for (std::size_t i = 0; i < kSegment; ++i) {
+    const T bits = load<T>(elements + i * sizeof(T));
+    const T key = static_cast<T>(static_cast<T>(bits << 1) >> (shift + 1));
+    keys[i] = static_cast<std::int8_t>(static_cast<std::uint8_t>(key) ^ 0x80);
+  }
+}
+
+void full_segment_keys(const std::byte* elements, ElemKind kind, std::int8_t* keys) {
+  switch (kind) {
+    case ElemKind::kBF16:
+      return keys_of<std::uint16_t>(elements, 7, keys);
+    case ElemKind::kF16:
+      return keys_of<std::uint16_t>(elements, 10, keys);
+    case ElemKind::kF32:
+      return keys_of<std::uint32_t>(elements, 23, keys);
+    case ElemKind::kF64:
+      return keys_of<std::uint64_t>(elements, 55, keys);
+    case ElemKind::kF8E4M3:
+      return keys_of<std::uint8_t>(elements, 3, keys);
+    case ElemKind::kF8E5M2:
+      return keys_of<std::uint8_t>(elements, 2, keys);
+    default:
+      std::memset(keys, -128, kSegment);
+  }
+}
+
+void all_keys(const std::byte* elements, ElemKind kind, std::size_t count, std::int8_t* keys) {
+  if (count == kSegment) return full_segment_keys(elements, kind, keys);
+  const std::size_t elem_bytes = traits_of(kind).elem_bytes;
+  std::byte padded[kSegment * sizeof(std::uint64_t)] = {};
+  std::memcpy(padded, elements, count * elem_bytes);
+  full_segment_keys(padded, kind, keys);
+  std::memset(keys + count, 127, kSegment - count);
+}
+
+// How many of the keys are below `bound`.
+HWY_INLINE std::uint32_t count_below(const std::int8_t* keys, std::int8_t bound) {
+  const DI8 d;
+  const hn::Repartition<std::uint8_t, DI8> du;
+  const auto limit = hn::Set(d, bound);
+  auto sums = hn::Zero(d);  // at most kSegment / kLanes in a lane, as -1 each
+#if HWY_TARGET == HWY_SCALAR
+  std::uint32_t sum = 0;
+  for (std::size_t i = 0; i < kSegment; ++i) sum += keys[i] < bound ? 1 : 0;
+  static_cast<void>(du), static_cast<void>(limit), static_cast<void>(sums);
+  return sum;
+#else
+  for (std::size_t i = 0; i < kSegment; i += kLanes) {
+    sums = hn::Sub(sums, hn::VecFromMask(d, hn::Lt(hn::LoadU(d, keys + i), limit)));
+  }
+  const hn::Repartition<std::uint64_t, DI8> d64;
+  const auto eights = hn::SumsOf8(hn::BitCast(du, sums));
+  return static_cast<std::uint32_t>(hn::GetLane(hn::SumOfLanes(d64, eights)));
+#endif
+}
+
+void counts_of(const std::byte* elements, ElemKind kind, std::size_t count,
+               const ClassBounds& classes, std::int8_t* keys, std::uint32_t* counts) {
+  all_keys(elements, kind, count, keys);
+  std::uint32_t below = 0;
+  for (std::size_t c = 0; c + 1 < classes.classes; ++c) {
+    const std::uint32_t all = count_below(keys, static_cast<std::int8_t>(classes.bounds[c] ^ 0x80));
+    counts[c] = all - below;
+    below = all;
+  }
+  counts[classes.classes - 1] = static_cast<std::uint32_t>(count) - below;
+}
+
+// Bit i: least <= keys[i] <= most.
+void bits_between(const std::int8_t* keys, std::int8_t least, std::int8_t most,
+                  std::uint64_t* bits) {
+#if HWY_TARGET == HWY_SCALAR
+  std::fill_n(bits, kSegmentWords, 0);
+  for (std::size_t i = 0; i < kSegment; ++i) {
+    bits[i / 64] |= std::uint64_t{least <= keys[i] && keys[i] <= most} << (i % 64);
+  }
+#else
+  const DI8 d;
+  const auto low = hn::Set(d, least);
+  const auto high = hn::Set(d, most);
+  for (std::size_t i = 0; i < kSegment; i += kLanes) {
+    const auto key = hn::LoadU(d, keys + i);
+    const auto is_out = hn::Or(hn::Lt(key, low), hn::Gt(key, high));
+    hn::StoreMaskBits(d, hn::Not(is_out), reinterpret_cast<std::uint8_t*>(bits) + i / 8);
+  }
+#endif
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace weft::internal
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace weft::internal {
+
+HWY_EXPORT(changed_bits);
+HWY_EXPORT(all_keys);
+HWY_EXPORT(counts_of);
+HWY_EXPORT(bits_between);
+
+void changed_bits(const std::byte* a, const std::byte* b, std::size_t elem_bytes, std::size_t count,
+                  std::uint64_t* bits) {
+  HWY_DYNAMIC_DISPATCH(changed_bits)(a, b, elem_bytes, count, bits);
+}
+
+void segment_keys(const std::byte* elements, ElemKind kind, std::size_t count, SegmentKeys& keys) {
+  HWY_DYNAMIC_DISPATCH(all_keys)(elements, kind, count, keys.data());
+}
+
+void segment_counts(const std::byte* elements, ElemKind kind, std::size_t count,
+                    const ClassBounds& classes, SegmentKeys& keys,
+                    std::array<std::uint32_t, kMostClasses>& counts) {
+  HWY_DYNAMIC_DISPATCH(counts_of)
+  (elements, kind, count, classes, keys.data(), counts.data());
+}
+
+void class_bits(const SegmentKeys& keys, const ClassBounds& classes, std::size_t c,
+                std::array<std::uint64_t, kSegmentWords>& bits) {
+  const int least = c == 0 ? 0 : classes.bounds[c - 1];
+  const int most = c + 1 == classes.classes ? 255 : classes.bounds[c] - 1;
+  HWY_DYNAMIC_DISPATCH(bits_between)
+  (keys.data(), static_cast<std::int8_t>(least - 128), static_cast<std::int8_t>(most - 128),
+   bits.data());
+}
+
+}  // namespace weft::internal
+#endif  // HWY_ONCE

@@ -1,0 +1,225 @@
+#include <algorithm>
+#include <bit>
+#include <memory>
+#include <span>
+
+#include "weft/base/check.h"
+#include "weft/codec/internal/sparse_form.h"
+
+namespace weft::internal {
+namespace {
+
+// So many segments tell the keys' shares well enough: the classes are chosen by them.
+constexpr std::size_t kSampledSegments = 256;
+
+void sample_population(std::span<const std::byte> base, ElemKind kind,
+                       std::span<KeyStatistics, kKeys> keys) {
+  const std::size_t elem_bytes = traits_of(kind).elem_bytes;
+  const std::size_t elements = base.size() / elem_bytes;
+  const std::size_t stride = std::max<std::size_t>(1, elements / kSegment / kSampledSegments);
+  std::array<std::uint32_t, kKeys> sampled{};
+  std::size_t total = 0;
+  SegmentKeys segment;
+  for (std::size_t begin = 0; begin < elements; begin += stride * kSegment) {
+    const std::size_t count = std::min(kSegment, elements - begin);
+    segment_keys(base.data() + begin * elem_bytes, kind, count, segment);
+    for (std::size_t i = 0; i < count; ++i) {
+      ++sampled[static_cast<std::uint8_t>(segment[i]) ^ 0x80];
+    }
+    total += count;
+  }
+  for (std::size_t key = 0; key < kKeys; ++key) {
+    keys[key].population =
+        std::max(std::uint64_t{sampled[key]} * elements / total, keys[key].changed);
+  }
+}
+
+// Counts and codes the numbers of one class.
+class NumberTable {
+ public:
+  template <typename T>
+  explicit NumberTable(std::span<const T> numbers) : table_(count(numbers)) {
+    std::uint32_t start = 0;
+    for (unsigned s = 0; s < kSymbols; ++s) {
+      starts_[s] = start;
+      start += table_.frequency(s);
+    }
+  }
+  void write(BitWriter& bits) const { table_.write(bits); }
+  static void write_extra(std::uint64_t number, BitWriter& bits) {
+    const Octave& octave = kOctaves[symbol_of(number)];
+    bits.put(number - octave.first, octave.extra_bits);
+  }
+  void write_symbol(std::uint64_t number, std::size_t state, SymbolWriter& symbols) const {
+    const unsigned symbol = symbol_of(number);
+    symbols.put(state, starts_[symbol], table_.frequency(symbol));
+  }
+
+ private:
+  template <typename T>
+  static SymbolTable count(std::span<const T> numbers) {
+    std::array<std::uint32_t, kSymbols> counts{};
+    for (const T number : numbers) ++counts[symbol_of(number)];
+    return SymbolTable(counts);
+  }
+
+  SymbolTable table_;
+  std::array<std::uint32_t, kSymbols> starts_{};
+};
+
+std::array<std::uint8_t, kKeys> class_of_keys(const ClassBounds& classes) {
+  std::array<std::uint8_t, kKeys> out{};
+  for (std::size_t key = 0, c = 0; key < kKeys; ++key) {
+    while (c + 1 < classes.classes && key >= classes.bounds[c]) ++c;
+    out[key] = static_cast<std::uint8_t>(c);
+  }
+  return out;
+}
+
+// The number of bits set before bit `i`.
+std::uint32_t rank_of(const std::array<std::uint64_t, kSegmentWords>& bits, std::size_t i) {
+  int rank = std::popcount(bits[i / 64] & ((std::uint64_t{1} << (i % 64)) - 1));
+  for (std::size_t w = 0; w < i / 64; ++w) rank += std::popcount(bits[w]);
+  return static_cast<std::uint32_t>(rank);
+}
+
+// The class of each change, and the changes sorted by class.
+template <typename T>
+class Sorter {
+ public:
+  Sorter(const Changes<T>& changes, ElemKind kind, const ClassBounds& classes)
+      : changes_(changes), rule_(kind), class_of_(class_of_keys(classes)) {
+    streams_.classes = classes;
+    std::array<std::uint32_t, kMostClasses> counts{};
+    for (const T old : changes.old) ++counts[class_of(old)];
+    for (std::size_t c = 0; c < kMostClasses; ++c) {
+      streams_.first[c + 1] = streams_.first[c] + counts[c];
+    }
+    streams_.gaps.resize(changes.old.size());
+    streams_.steps.resize(changes.old.size());
+  }
+
+  SparseStreams<T> sort(std::span<const std::byte> base, ElemKind kind) && {
+    const std::size_t elements = base.size() / sizeof(T);
+    std::ranges::copy_n(streams_.first.begin(), kMostClasses, cursors_.begin());
+    for (std::size_t begin = 0; next_ < changes_.positions.size(); begin += kSegment) {
+      const std::size_t count = std::min(kSegment, elements - begin);
+      segment_counts(base.data() + begin * sizeof(T), kind, count, streams_.classes, keys_,
+                     counts_);
+      take_segment(begin, begin + count);
+      for (std::size_t c = 0; c < streams_.classes.classes; ++c) seen_[c] += counts_[c];
+    }
+    return std::move(streams_);
+  }
+
+ private:
+  std::size_t class_of(T old) const { return class_of_[rule_.key(old)]; }
+
+  void take_segment(std::size_t begin, std::size_t end) {
+    std::uint32_t have_bits = 0;
+    for (; next_ < changes_.positions.size() && changes_.positions[next_] < end; ++next_) {
+      const T old = changes_.old[next_];
+      const std::size_t c = class_of(old);
+      if ((have_bits >> c & 1) == 0) class_bits(keys_, streams_.classes, c, bits_[c]);
+      have_bits |= 1u << c;
+      const std::uint32_t rank = seen_[c] + rank_of(bits_[c], changes_.positions[next_] - begin);
+      const std::uint32_t at = cursors_[c]++;
+      streams_.gaps[at] = rank - expected_[c];
+      streams_.steps[at] = rule_.step_number(old, changes_.next[next_]);
+      expected_[c] = rank + 1;
+    }
+  }
+
+  const Changes<T>& changes_;
+  ElementRule<T> rule_;
+  std::array<std::uint8_t, kKeys> class_of_;
+  SparseStreams<T> streams_;
+  std::size_t next_ = 0;  // change
+  std::array<std::uint32_t, kMostClasses> cursors_{};
+  std::array<std::uint32_t, kMostClasses> seen_{};      // elements before the segment
+  std::array<std::uint32_t, kMostClasses> expected_{};  // rank with a gap of 0
+  SegmentKeys keys_;
+  std::array<std::uint32_t, kMostClasses> counts_{};
+  std::array<std::array<std::uint64_t, kSegmentWords>, kMostClasses> bits_;
+};
+
+void write_classes(const ClassBounds& classes, std::span<const std::uint32_t> first,
+                   BitWriter& bits) {
+  bits.put(classes.classes - 1, 4);
+  for (std::size_t c = 0; c + 1 < classes.classes; ++c) bits.put(classes.bounds[c], 8);
+  for (std::size_t c = 0; c < classes.classes; ++c) {
+    const std::uint32_t count = first[c + 1] - first[c];
+    const auto width = static_cast<unsigned>(std::bit_width(count));
+    bits.put(width, 6);
+    if (width > 1) bits.put(count - (1u << (width - 1)), width - 1);
+  }
+}
+
+template <typename T>
+std::vector<std::byte> write_streams(const SparseStreams<T>& streams) {
+  BitWriter bits;
+  SymbolWriter symbols;
+  write_classes(streams.classes, streams.first, bits);
+  struct Coded {
+    std::span<const std::uint32_t> gaps;
+    std::span<const T> steps;
+    NumberTable gap_table, step_table;
+  };
+  std::vector<Coded> coded;
+  for (std::size_t c = 0; c < streams.classes.classes; ++c) {
+    const std::size_t begin = streams.first[c];
+    const std::size_t count = streams.first[c + 1] - begin;
+    if (count == 0) continue;
+    const auto gaps = std::span(streams.gaps).subspan(begin, count);
+    const auto steps = std::span(streams.steps).subspan(begin, count);
+    coded.push_back({gaps, steps, NumberTable(gaps), NumberTable(steps)});
+    coded.back().gap_table.write(bits);
+    coded.back().step_table.write(bits);
+    for (std::size_t i = 0; i < count; ++i) {
+      NumberTable::write_extra(gaps[i], bits);
+      NumberTable::write_extra(steps[i], bits);
+    }
+  }
+  for (std::size_t c = coded.size(); c-- > 0;) {
+    const Coded& a = coded[c];
+    for (std::size_t i = a.gaps.size(); i-- > 0;) {
+      a.step_table.write_symbol(a.steps[i], 2 + i % 2, symbols);
+      a.gap_table.write_symbol(a.gaps[i], i % 2, symbols);
+    }
+  }
+  std::vector<std::byte> body = std::move(bits).finish();
+  symbols.finish(body);
+  return body;
+}
+
+}  // namespace
+
+template <typename T>
+ClassPlan plan_sparse(const Changes<T>& changes, std::span<const std::byte> base, ElemKind kind) {
+  const auto keys = std::make_unique<std::array<KeyStatistics, kKeys>>();
+  const ElementRule<T> rule(kind);
+  for (std::size_t i = 0; i < changes.old.size(); ++i) {
+    KeyStatistics& key = (*keys)[rule.key(changes.old[i])];
+    ++key.changed;
+    ++key.steps[symbol_of(rule.step_number(changes.old[i], changes.next[i]))];
+  }
+  sample_population(base, kind, *keys);
+  return plan_classes(*keys);
+}
+
+template <typename T>
+std::vector<std::byte> write_sparse(const Changes<T>& changes, std::span<const std::byte> base,
+                                    ElemKind kind, const ClassBounds& classes) {
+  return write_streams(Sorter<T>(changes, kind, classes).sort(base, kind));
+}
+
+#define WEFT_INSTANTIATE(T)                                                                   \
+  template ClassPlan plan_sparse(const Changes<T>&, std::span<const std::byte>, ElemKind);    \
+  template std::vector<std::byte> write_sparse(const Changes<T>&, std::span<const std::byte>, \
+                                               ElemKind, const ClassBounds&)
+WEFT_INSTANTIATE(std::uint8_t);
+WEFT_INSTANTIATE(std::uint16_t);
+WEFT_INSTANTIATE(std::uint32_t);
+WEFT_INSTANTIATE(std::uint64_t);
+
+}  // namespace weft::internal
