@@ -107,7 +107,7 @@ void Receiver::try_open(const std::string& owner, const Offer& offer,
   }
   if (opening->evict) engine_->evict();
   if (opening->epoch == 0) {
-    waiting_.push_back([this, owner, offer, reply] { try_open(owner, offer, reply); });
+    waiting_.emplace_back([this, owner, offer, reply] { try_open(owner, offer, reply); });
     return cut_readers_later();
   }
   const auto staging = machine_->staging(opening->epoch).value();

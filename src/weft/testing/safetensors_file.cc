@@ -13,6 +13,7 @@ TestTensor filled_tensor(std::string name, DType dtype, Shape shape, std::byte f
 
 std::string safetensors_bytes(const std::vector<TestTensor>& tensors) {
   std::vector<TensorSpec> specs;
+  specs.reserve(tensors.size());
   for (const TestTensor& tensor : tensors) specs.push_back(tensor.spec);
   std::string bytes = make_safetensors_header(specs, {}).value();
   for (const TestTensor& tensor : tensors) {
