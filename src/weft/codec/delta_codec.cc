@@ -1,7 +1,6 @@
 #include "weft/codec/delta_codec.h"
 
 #include <algorithm>
-#include <limits>
 
 #include <fmt/core.h>
 #include <zstd.h>
@@ -155,6 +154,7 @@ struct Framed {
 };
 
 Result<Framed> read_frame(View payload, std::uint64_t block_bytes, ElemKind kind) {
+  WEFT_CHECK(block_bytes <= kMaxDeltaBlockBytes);
   if (payload.size() < kDeltaFrameBytes) {
     return corrupt(fmt::format("{} bytes, expected at least {}", payload.size(), kDeltaFrameBytes));
   }
@@ -239,7 +239,7 @@ Result<void> decode_sparse(const Framed& framed, View base, ElemKind kind,
     internal::store(block.data() + position * sizeof(T), is);
     old.push_back(was);
   };
-  const bool fits = internal::SparseWalk<T>(*streams, base, kind).run(copy, change);
+  const bool fits = internal::walk_changes(*streams, base, kind, copy, change);
   if (!fits || !begins_with(digest_of(bytes_of(old)), framed.old_digest)) return other_base();
   return {};
 }
@@ -285,8 +285,8 @@ Result<DeltaPatch> resolve(const Framed& framed, View base, ElemKind kind) {
     changes.old.push_back(was);
     changes.next.push_back(is);
   };
-  const bool fits =
-      internal::SparseWalk<T>(*streams, base, kind).run([](std::size_t, std::size_t) {}, change);
+  const bool fits = internal::walk_changes(
+      *streams, base, kind, [](std::size_t, std::size_t) {}, change);
   DeltaPatch patch = make_patch(std::move(changes.positions), changes.old, changes.next);
   if (!fits || !begins_with(patch.old_values_digest, framed.old_digest)) return other_base();
   return patch;
@@ -301,7 +301,7 @@ std::size_t elem_size_bytes(ElemKind kind) {
 std::vector<std::byte> encode_delta(std::span<const std::byte> base,
                                     std::span<const std::byte> next, ElemKind kind) {
   WEFT_CHECK(base.size() == next.size());
-  WEFT_CHECK(base.size() <= std::numeric_limits<std::uint32_t>::max());
+  WEFT_CHECK(base.size() <= kMaxDeltaBlockBytes);
   WEFT_CHECK(base.size() % elem_size_bytes(kind) == 0);
   return internal::with_element(elem_size_bytes(kind),
                                 [&]<typename T>(T) { return encode<T>(base, next, kind); });

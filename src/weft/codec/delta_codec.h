@@ -37,13 +37,15 @@ enum class DeltaForm : std::uint8_t {
   kSparse = 3,    // which elements change and by how much, entropy coded with the base's as context
 };
 
+// No block is longer.
+inline constexpr std::size_t kMaxDeltaBlockBytes = std::size_t{1} << 30;
 inline constexpr std::size_t kDeltaHeaderBytes = 28;
 inline constexpr std::size_t kDeltaDigestBytes = 16;
 // An empty delta's, and by how much a payload may be longer than its block.
 inline constexpr std::size_t kDeltaFrameBytes = kDeltaHeaderBytes + kDeltaDigestBytes;
 
 // The smallest form as far as estimates tell. `base` and `next`: equal sizes, a multiple of the
-// element's, at most 2^32 - 1 bytes. Memory beside the payload: in the worst case, all elements
+// element's. Memory beside the payload: in the worst case, all elements
 // changed, the block's size and 12 bytes an element.
 std::vector<std::byte> encode_delta(std::span<const std::byte> base,
                                     std::span<const std::byte> next, ElemKind kind);

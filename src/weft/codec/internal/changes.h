@@ -21,15 +21,18 @@ struct Changes {
   std::vector<T> next;
 };
 
+// Writes the changes that `bits` tells to `out` from index `at` on; returns the index behind them.
+// Element 0 of `base` and `next` has the position `first`.
 template <typename T>
-void append_changes(const std::byte* base, const std::byte* next, std::uint64_t bits,
-                    std::uint32_t first, std::size_t at, Changes<T>& out) {
+std::size_t put_changes(const std::byte* base, const std::byte* next, std::uint64_t bits,
+                        std::size_t first, std::size_t at, Changes<T>& out) {
   for (; bits != 0; bits &= bits - 1, ++at) {
-    const auto i = static_cast<std::uint32_t>(std::countr_zero(bits));
-    out.positions[at] = first + i;
+    const auto i = static_cast<std::size_t>(std::countr_zero(bits));
+    out.positions[at] = static_cast<std::uint32_t>(first + i);
     out.old[at] = load<T>(base + i * sizeof(T));
     out.next[at] = load<T>(next + i * sizeof(T));
   }
+  return at;
 }
 
 template <typename T>
@@ -45,27 +48,19 @@ Changes<T> find_changes(std::span<const std::byte> base, std::span<const std::by
     const std::byte* const b = next.data() + begin * sizeof(T);
     const std::size_t count = std::min(kChunk, elements - begin);
     const std::size_t whole = count / kWord * kWord;
-    changed_bits(a, b, sizeof(T), whole, bits.data());
-    std::size_t words = whole / kWord;
-    if (whole < count) {
-      bits[words] = 0;
-      for (std::size_t i = whole; i < count; ++i) {
-        const bool differs = load<T>(a + i * sizeof(T)) != load<T>(b + i * sizeof(T));
-        bits[words] |= std::uint64_t{differs} << (i - whole);
-      }
-      ++words;
+    std::size_t more = changed_bits(a, b, sizeof(T), whole, bits.data());
+    if (whole < count) bits[whole / kWord] = 0;
+    for (std::size_t i = whole; i < count; ++i) {
+      const bool differs = load<T>(a + i * sizeof(T)) != load<T>(b + i * sizeof(T));
+      bits[i / kWord] |= std::uint64_t{differs} << (i % kWord);
+      more += differs ? 1 : 0;
     }
-    std::size_t more = 0;
-    for (std::size_t w = 0; w < words; ++w)
-      more += static_cast<std::size_t>(std::popcount(bits[w]));
     out.positions.resize(found + more);
     out.old.resize(found + more);
     out.next.resize(found + more);
-    for (std::size_t w = 0; w < words; ++w) {
-      const std::size_t offset = w * kWord * sizeof(T);
-      append_changes<T>(a + offset, b + offset, bits[w],
-                        static_cast<std::uint32_t>(begin + w * kWord), found, out);
-      found += static_cast<std::size_t>(std::popcount(bits[w]));
+    for (std::size_t i = 0; i < count; i += kWord) {
+      found =
+          put_changes(a + i * sizeof(T), b + i * sizeof(T), bits[i / kWord], begin + i, found, out);
     }
   }
   return out;

@@ -1,6 +1,7 @@
 #include "weft/codec/internal/scan.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "weft/codec/internal/elements.h"
@@ -44,13 +45,29 @@ HWY_INLINE std::uint64_t changed_word(const std::byte* a, const std::byte* b) {
   return word;
 }
 
-void changed_bits(const std::byte* a, const std::byte* b, std::size_t elem_bytes, std::size_t count,
-                  std::uint64_t* bits) {
-  with_element(elem_bytes, [&]<typename T>(T) HWY_ATTR {
-    for (std::size_t i = 0; i < count; i += 64) {
-      bits[i / 64] = changed_word<T>(a + i * sizeof(T), b + i * sizeof(T));
-    }
-  });
+template <typename T>
+std::size_t changed_words(const std::byte* a, const std::byte* b, std::size_t count,
+                          std::uint64_t* bits) {
+  std::size_t changed = 0;
+  for (std::size_t i = 0; i < count; i += 64) {
+    bits[i / 64] = changed_word<T>(a + i * sizeof(T), b + i * sizeof(T));
+    changed += static_cast<std::size_t>(std::popcount(bits[i / 64]));
+  }
+  return changed;
+}
+
+std::size_t changed_bits(const std::byte* a, const std::byte* b, std::size_t elem_bytes,
+                         std::size_t count, std::uint64_t* bits) {
+  switch (elem_bytes) {
+    case 1:
+      return changed_words<std::uint8_t>(a, b, count, bits);
+    case 2:
+      return changed_words<std::uint16_t>(a, b, count, bits);
+    case 4:
+      return changed_words<std::uint32_t>(a, b, count, bits);
+    default:
+      return changed_words<std::uint64_t>(a, b, count, bits);
+  }
 }
 
 // Plain loops of which the compiler makes vectors.
@@ -124,11 +141,14 @@ void counts_of(const std::byte* elements, ElemKind kind, std::size_t count,
   counts[classes.classes - 1] = static_cast<std::uint32_t>(count) - below;
 }
 
-// Bit i: least <= keys[i] <= most.
-void bits_between(const std::int8_t* keys, std::int8_t least, std::int8_t most,
-                  std::uint64_t* bits) {
+// Bit i: element i is of class `c`.
+HWY_INLINE SegmentBits class_bits(const std::int8_t* keys, const ClassBounds& classes,
+                                  std::size_t c) {
+  const auto least = static_cast<std::int8_t>(c == 0 ? -128 : classes.bounds[c - 1] - 128);
+  const auto most =
+      static_cast<std::int8_t>(c + 1 == classes.classes ? 127 : classes.bounds[c] - 129);
+  SegmentBits bits{};
 #if HWY_TARGET == HWY_SCALAR
-  std::fill_n(bits, kSegmentWords, 0);
   for (std::size_t i = 0; i < kSegment; ++i) {
     bits[i / 64] |= std::uint64_t{least <= keys[i] && keys[i] <= most} << (i % 64);
   }
@@ -139,9 +159,79 @@ void bits_between(const std::int8_t* keys, std::int8_t least, std::int8_t most,
   for (std::size_t i = 0; i < kSegment; i += kLanes) {
     const auto key = hn::LoadU(d, keys + i);
     const auto is_out = hn::Or(hn::Lt(key, low), hn::Gt(key, high));
-    hn::StoreMaskBits(d, hn::Not(is_out), reinterpret_cast<std::uint8_t*>(bits) + i / 8);
+    hn::StoreMaskBits(d, hn::Not(is_out), reinterpret_cast<std::uint8_t*>(bits.data()) + i / 8);
   }
 #endif
+  return bits;
+}
+
+HWY_INLINE unsigned ones(std::uint64_t word) {
+  return static_cast<unsigned>(std::popcount(word));
+}
+
+void segment_ranks(const std::int8_t* keys, const ClassBounds& classes, const InSegment* elements,
+                   std::size_t count, std::uint8_t* ranks) {
+  SegmentBits bits[kMostClasses];
+  std::uint32_t have_bits = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto [element, c] = elements[i];
+    if ((have_bits >> c & 1) == 0) bits[c] = class_bits(keys, classes, c);
+    have_bits |= 1u << c;
+    const std::size_t word = element / 64;
+    unsigned rank = ones(bits[c][word] & ((std::uint64_t{1} << (element % 64)) - 1));
+    for (std::size_t w = 0; w < word; ++w) rank += ones(bits[c][w]);
+    ranks[i] = static_cast<std::uint8_t>(rank);
+  }
+}
+
+// The bit that has `rank` set ones before it. Requires: there is one.
+HWY_INLINE std::size_t select(const SegmentBits& bits, unsigned rank) {
+  static_assert(kSegmentWords == 4);
+  const unsigned one = ones(bits[0]), two = one + ones(bits[1]), three = two + ones(bits[2]);
+  // Without branches: it may be any.
+  const std::size_t w = (rank >= one ? 1 : 0) + (rank >= two ? 1 : 0) + (rank >= three ? 1 : 0);
+  const unsigned before[kSegmentWords] = {0, one, two, three};
+  std::uint64_t word = bits[w];
+  for (rank -= before[w]; rank > 0; --rank) word &= word - 1;
+  return 64 * w + static_cast<std::size_t>(std::countr_zero(word));
+}
+
+// Bit c: waits[c] < counts[c]. Takes the counts off the waits.
+HWY_INLINE std::uint32_t pass_segment(const std::uint32_t* counts, std::uint32_t* waits) {
+  const HWY_CAPPED(std::int32_t, kMostClasses) d;
+  std::uint32_t hits = 0;
+  for (std::size_t c = 0; c < kMostClasses; c += hn::Lanes(d)) {
+    const auto wait = hn::LoadU(d, reinterpret_cast<const std::int32_t*>(waits + c));
+    const auto count = hn::LoadU(d, reinterpret_cast<const std::int32_t*>(counts + c));
+    std::uint8_t bits[8] = {};
+    hn::StoreMaskBits(d, hn::Lt(wait, count), bits);
+    hits |= std::uint32_t{load<std::uint16_t>(reinterpret_cast<const std::byte*>(bits))} << c;
+    hn::StoreU(hn::Sub(wait, count), d, reinterpret_cast<std::int32_t*>(waits + c));
+  }
+  return hits;
+}
+
+bool find_in_segment(const std::byte* elements, ElemKind kind, std::size_t count,
+                     const ClassBounds& classes, ClassCursors& cursors, SegmentChanges& changes) {
+  SegmentKeys keys;
+  ClassCounts counts{};
+  counts_of(elements, kind, count, classes, keys.data(), counts.data());
+  std::uint32_t hits = pass_segment(counts.data(), cursors.waits.data());
+  if (hits == 0) return false;
+  changes.elements.fill(0);
+  for (; hits != 0; hits &= hits - 1) {
+    const auto c = static_cast<std::size_t>(std::countr_zero(hits));
+    const SegmentBits bits = class_bits(keys.data(), classes, c);
+    std::uint32_t rank = cursors.waits[c] + counts[c];
+    do {
+      const std::size_t i = select(bits, rank);
+      changes.elements[i / 64] |= std::uint64_t{1} << (i % 64);
+      changes.index[i] = cursors.next[c]++;
+      rank += 1 + cursors.wait_for_next(c);
+    } while (rank < counts[c]);
+    cursors.waits[c] = rank - counts[c];
+  }
+  return true;
 }
 
 }  // namespace HWY_NAMESPACE
@@ -154,11 +244,12 @@ namespace weft::internal {
 HWY_EXPORT(changed_bits);
 HWY_EXPORT(all_keys);
 HWY_EXPORT(counts_of);
-HWY_EXPORT(bits_between);
+HWY_EXPORT(segment_ranks);
+HWY_EXPORT(find_in_segment);
 
-void changed_bits(const std::byte* a, const std::byte* b, std::size_t elem_bytes, std::size_t count,
-                  std::uint64_t* bits) {
-  HWY_DYNAMIC_DISPATCH(changed_bits)(a, b, elem_bytes, count, bits);
+std::size_t changed_bits(const std::byte* a, const std::byte* b, std::size_t elem_bytes,
+                         std::size_t count, std::uint64_t* bits) {
+  return HWY_DYNAMIC_DISPATCH(changed_bits)(a, b, elem_bytes, count, bits);
 }
 
 void segment_keys(const std::byte* elements, ElemKind kind, std::size_t count, SegmentKeys& keys) {
@@ -166,19 +257,20 @@ void segment_keys(const std::byte* elements, ElemKind kind, std::size_t count, S
 }
 
 void segment_counts(const std::byte* elements, ElemKind kind, std::size_t count,
-                    const ClassBounds& classes, SegmentKeys& keys,
-                    std::array<std::uint32_t, kMostClasses>& counts) {
+                    const ClassBounds& classes, SegmentKeys& keys, ClassCounts& counts) {
   HWY_DYNAMIC_DISPATCH(counts_of)
   (elements, kind, count, classes, keys.data(), counts.data());
 }
 
-void class_bits(const SegmentKeys& keys, const ClassBounds& classes, std::size_t c,
-                std::array<std::uint64_t, kSegmentWords>& bits) {
-  const int least = c == 0 ? 0 : classes.bounds[c - 1];
-  const int most = c + 1 == classes.classes ? 255 : classes.bounds[c] - 1;
-  HWY_DYNAMIC_DISPATCH(bits_between)
-  (keys.data(), static_cast<std::int8_t>(least - 128), static_cast<std::int8_t>(most - 128),
-   bits.data());
+void segment_ranks(const SegmentKeys& keys, const ClassBounds& classes,
+                   std::span<const InSegment> elements, std::uint8_t* ranks) {
+  HWY_DYNAMIC_DISPATCH(segment_ranks)
+  (keys.data(), classes, elements.data(), elements.size(), ranks);
+}
+
+bool find_in_segment(const std::byte* elements, ElemKind kind, std::size_t count,
+                     const ClassBounds& classes, ClassCursors& cursors, SegmentChanges& changes) {
+  return HWY_DYNAMIC_DISPATCH(find_in_segment)(elements, kind, count, classes, cursors, changes);
 }
 
 }  // namespace weft::internal

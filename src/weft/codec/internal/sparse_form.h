@@ -25,8 +25,9 @@ std::vector<std::byte> write_sparse(const Changes<T>& changes, std::span<const s
 template <typename T>
 struct SparseStreams {
   ClassBounds classes;
-  // Class c has the changes first[c] to first[c + 1]. Each passes over `gaps` elements of its class
-  // since the one before, and changes the next by the step with that number.
+  // Class c has the changes first[c] to first[c + 1]; none those that there are not. Each passes
+  // over `gaps` elements of its class since the one before, and changes the next by the step with
+  // that number.
   std::array<std::uint32_t, kMostClasses + 1> first{};
   std::vector<std::uint32_t> gaps;
   std::vector<T> steps;

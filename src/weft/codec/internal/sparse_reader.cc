@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <limits>
 #include <memory>
 
@@ -31,6 +32,8 @@ Result<void> read_classes(BitReader& bits, std::size_t changed, SparseStreams<T>
     if (sum > changed) break;
     streams.first[c + 1] = static_cast<std::uint32_t>(sum);
   }
+  std::fill(streams.first.begin() + static_cast<std::ptrdiff_t>(classes.classes),
+            streams.first.end(), static_cast<std::uint32_t>(changed));
   if (sum != changed) {
     return corrupt(fmt::format("the classes do not have the {} changes of the header", changed));
   }

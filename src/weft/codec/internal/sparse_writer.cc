@@ -76,13 +76,6 @@ std::array<std::uint8_t, kKeys> class_of_keys(const ClassBounds& classes) {
   return out;
 }
 
-// The number of bits set before bit `i`.
-std::uint32_t rank_of(const std::array<std::uint64_t, kSegmentWords>& bits, std::size_t i) {
-  int rank = std::popcount(bits[i / 64] & ((std::uint64_t{1} << (i % 64)) - 1));
-  for (std::size_t w = 0; w < i / 64; ++w) rank += std::popcount(bits[w]);
-  return static_cast<std::uint32_t>(rank);
-}
-
 // The class of each change, and the changes sorted by class.
 template <typename T>
 class Sorter {
@@ -116,16 +109,20 @@ class Sorter {
   std::size_t class_of(T old) const { return class_of_[rule_.key(old)]; }
 
   void take_segment(std::size_t begin, std::size_t end) {
-    std::uint32_t have_bits = 0;
-    for (; next_ < changes_.positions.size() && changes_.positions[next_] < end; ++next_) {
-      const T old = changes_.old[next_];
-      const std::size_t c = class_of(old);
-      if ((have_bits >> c & 1) == 0) class_bits(keys_, streams_.classes, c, bits_[c]);
-      have_bits |= 1u << c;
-      const std::uint32_t rank = seen_[c] + rank_of(bits_[c], changes_.positions[next_] - begin);
+    std::array<InSegment, kSegment> elements;
+    std::array<std::uint8_t, kSegment> ranks;
+    std::size_t count = 0;
+    for (std::size_t i = next_; i < changes_.positions.size() && changes_.positions[i] < end; ++i) {
+      elements[count++] = {static_cast<std::uint8_t>(changes_.positions[i] - begin),
+                           static_cast<std::uint8_t>(class_of(changes_.old[i]))};
+    }
+    segment_ranks(keys_, streams_.classes, std::span(elements).first(count), ranks.data());
+    for (std::size_t i = 0; i < count; ++i, ++next_) {
+      const std::size_t c = elements[i].class_index;
+      const std::uint32_t rank = seen_[c] + ranks[i];
       const std::uint32_t at = cursors_[c]++;
       streams_.gaps[at] = rank - expected_[c];
-      streams_.steps[at] = rule_.step_number(old, changes_.next[next_]);
+      streams_.steps[at] = rule_.step_number(changes_.old[next_], changes_.next[next_]);
       expected_[c] = rank + 1;
     }
   }
@@ -139,8 +136,7 @@ class Sorter {
   std::array<std::uint32_t, kMostClasses> seen_{};      // elements before the segment
   std::array<std::uint32_t, kMostClasses> expected_{};  // rank with a gap of 0
   SegmentKeys keys_;
-  std::array<std::uint32_t, kMostClasses> counts_{};
-  std::array<std::array<std::uint64_t, kSegmentWords>, kMostClasses> bits_;
+  ClassCounts counts_{};
 };
 
 void write_classes(const ClassBounds& classes, std::span<const std::uint32_t> first,
