@@ -21,6 +21,7 @@
 #include <vector>
 
 #include <fmt/core.h>
+#include <sys/mman.h>
 #include <zstd.h>
 
 #include "delta_pairs.h"
@@ -75,12 +76,37 @@ std::string spread(const std::vector<double>& v) {
                      *std::ranges::max_element(v));
 }
 
+// Touched memory in huge pages where there are any, as weights have it (tensor/arena.h).
+class Pages {
+ public:
+  explicit Pages(std::size_t size_bytes)
+      : data_(static_cast<std::byte*>(std::aligned_alloc(std::size_t{2} << 20, size_bytes))),
+        size_bytes_(size_bytes) {
+    if (data_ == nullptr) fail("no memory");
+    ::madvise(data_, size_bytes, MADV_HUGEPAGE);
+    std::memset(data_, 1, size_bytes);
+  }
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+  ~Pages() { std::free(data_); }
+
+  std::span<std::byte> bytes() const { return {data_, size_bytes_}; }
+  std::span<std::uint16_t> elements() const {
+    return {reinterpret_cast<std::uint16_t*>(data_), size_bytes_ / 2};
+  }
+
+ private:
+  std::byte* data_;
+  std::size_t size_bytes_;
+};
+
 struct Tile {
-  std::vector<std::uint16_t> base, next;
+  Pages base_pages{kTileElements * 2}, next_pages{kTileElements * 2};
+  std::span<std::uint16_t> base = base_pages.elements(), next = next_pages.elements();
   std::uint64_t changed = 0;
 
-  View base_bytes() const { return std::as_bytes(std::span(base)); }
-  View next_bytes() const { return std::as_bytes(std::span(next)); }
+  View base_bytes() const { return base_pages.bytes(); }
+  View next_bytes() const { return next_pages.bytes(); }
 };
 
 // Which change given the base's exponent, and by how much given it: the bound that is compared
@@ -132,7 +158,7 @@ struct Ours {
   std::vector<double> verify_gb_s, publish_gb_s, scatter_ns, memcpy_gb_s;
 };
 
-void run_ours(const Tile& tile, Bytes& out, Ours& ours) {
+void run_ours(const Tile& tile, std::span<std::byte> out, Ours& ours) {
   const View base = tile.base_bytes(), next = tile.next_bytes();
   const auto gb = static_cast<double>(next.size()) / 1e9;
   const std::size_t blocks = block_count(next.size());
@@ -158,8 +184,7 @@ void run_ours(const Tile& tile, Bytes& out, Ours& ours) {
 
   begin = now_s();
   for (std::size_t i = 0; i < blocks; ++i) {
-    if (!decode_delta(payloads[i], block_of(base, i), ElemKind::kBF16,
-                      block_of(std::span(out), i))) {
+    if (!decode_delta(payloads[i], block_of(base, i), ElemKind::kBF16, block_of(out, i))) {
       fail("a payload of ours is refused");
     }
   }
@@ -169,7 +194,7 @@ void run_ours(const Tile& tile, Bytes& out, Ours& ours) {
   std::ranges::fill(out, std::byte{0});
   begin = now_s();
   for (std::size_t i = 0; i < blocks; ++i) {
-    const auto block = block_of(std::span(out), i);
+    const auto block = block_of(out, i);
     if (!decode_delta(payloads[i], block_of(base, i), ElemKind::kBF16, block) ||
         block_digest(next.size(), i, block) != digests[i]) {
       fail("a payload of ours is refused, or wrong");
@@ -182,12 +207,12 @@ void run_ours(const Tile& tile, Bytes& out, Ours& ours) {
     patches.push_back(resolve_delta(payloads[i], block_of(base, i), ElemKind::kBF16).value());
   }
   begin = now_s();
-  std::memcpy(out.data(), base.data(), base.size());
+  std::memcpy(out.data(), base.data(), base.size());  // what the scatter begins from, too
   ours.memcpy_gb_s.push_back(gb / (now_s() - begin));
   Bytes undo(next.size());  // touched
   begin = now_s();
   for (std::size_t i = 0; i < blocks; ++i) {
-    apply_sparse(patches[i].view(ElemKind::kBF16), block_of(std::span(out), i), &undo);
+    apply_sparse(patches[i].view(ElemKind::kBF16), block_of(out, i), &undo);
   }
   if (tile.changed > 0) {
     ours.scatter_ns.push_back(1e9 * (now_s() - begin) / static_cast<double>(tile.changed));
@@ -198,7 +223,7 @@ void run_ours(const Tile& tile, Bytes& out, Ours& ours) {
 // --- the others: what they would send for the tile, and the tile from that
 
 using Encode = std::function<Bytes(const Tile&)>;
-using Decode = std::function<void(const Bytes&, const Tile&, Bytes& out)>;
+using Decode = std::function<void(const Bytes&, const Tile&, std::span<std::byte> out)>;
 
 Bytes zstd(View bytes, int level) {
   Bytes out(ZSTD_compressBound(bytes.size()));
@@ -213,7 +238,7 @@ Bytes unzstd(View bytes) {
   return out;
 }
 
-void xor_into(View a, View b, Bytes& out) {
+void xor_into(View a, View b, std::span<std::byte> out) {
   for (std::size_t i = 0; i < a.size(); ++i) out[i] = a[i] ^ b[i];
 }
 
@@ -225,7 +250,7 @@ Encode xor_zstd(int level) {
     return zstd(x, level);
   };
 }
-void undo_xor_zstd(const Bytes& payload, const Tile& tile, Bytes& out) {
+void undo_xor_zstd(const Bytes& payload, const Tile& tile, std::span<std::byte> out) {
   xor_into(unzstd(payload), tile.base_bytes(), out);
 }
 
@@ -269,7 +294,7 @@ void undo_gaps(View bytes, const Tile& tile, std::uint16_t* out) {
     out[at] = tile.base[at] ^ value;
   }
 }
-void undo_nemo(const Bytes& payload, const Tile& tile, Bytes& out) {
+void undo_nemo(const Bytes& payload, const Tile& tile, std::span<std::byte> out) {
   const Bytes bytes = unzstd(payload);
   std::memcpy(out.data(), tile.base.data(), out.size());
   auto* const elements = reinterpret_cast<std::uint16_t*>(out.data());
@@ -295,7 +320,7 @@ Bytes coo(const Tile& tile) {
   append(bytes, values);
   return bytes;
 }
-void undo_coo(const Bytes& payload, const Tile& tile, Bytes& out) {
+void undo_coo(const Bytes& payload, const Tile& tile, std::span<std::byte> out) {
   std::memcpy(out.data(), tile.base.data(), out.size());
   const std::size_t count = payload.size() / 6;
   for (std::size_t i = 0; i < count; ++i) {
@@ -319,7 +344,7 @@ Bytes patch_from(const Tile& tile) {
   ZSTD_freeCCtx(context);
   return out;
 }
-void undo_patch_from(const Bytes& payload, const Tile& tile, Bytes& out) {
+void undo_patch_from(const Bytes& payload, const Tile& tile, std::span<std::byte> out) {
   ZSTD_DCtx* const context = ZSTD_createDCtx();
   ZSTD_DCtx_setParameter(context, ZSTD_d_windowLogMax, kPatchWindowLog);
   ZSTD_DCtx_refPrefix(context, tile.base.data(), tile.base.size() * 2);
@@ -344,7 +369,7 @@ std::vector<Rival> make_rivals() {
           {"zstd_patch_from", patch_from, undo_patch_from, {}}};
 }
 
-void run_rival(Rival& rival, const Tile& tile, Bytes& out) {
+void run_rival(Rival& rival, const Tile& tile, std::span<std::byte> out) {
   std::ranges::fill(out, std::byte{0});
   double begin = now_s();
   const Bytes payload = rival.encode(tile);
@@ -369,17 +394,15 @@ Density measure(const Training& training, std::size_t tiles, std::size_t rival_t
   Density out;
   Entropy entropy;
   Tile tile;
-  tile.base.resize(kTileElements);
-  tile.next.resize(kTileElements);
-  Bytes memory(kTileElements * 2);
+  const Pages memory(kTileElements * 2);
   for (std::size_t t = 0; t < tiles; ++t) {
     make_tile(moves, t, kTileElements, tile.base.data(), tile.next.data());
     tile.changed = 0;
     for (std::size_t i = 0; i < kTileElements; ++i) tile.changed += tile.base[i] != tile.next[i];
     entropy.add(tile);
-    run_ours(tile, memory, out.ours);
+    run_ours(tile, memory.bytes(), out.ours);
     if (t >= rival_tiles) continue;
-    for (Rival& rival : out.rivals) run_rival(rival, tile, memory);
+    for (Rival& rival : out.rivals) run_rival(rival, tile, memory.bytes());
   }
   out.entropy = entropy.bytes_per_changed();
   out.share = static_cast<double>(out.ours.codec.changed) /

@@ -1,6 +1,7 @@
 #include "weft/codec/delta_codec.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -140,6 +141,35 @@ TEST(Delta, RunsAndRowsComeBack) {
     }
     expect_round_trip(base, next, ElemKind::kBF16);
   }
+}
+
+// As RL changes bf16 weights: the likelier the smaller they are, mostly by one place.
+TEST(Delta, IsNearTheEntropyOfTheChangesGivenTheExponents) {
+  constexpr std::size_t kElements = 1 << 20;
+  Bytes base = delta_test::small_steps(ElemKind::kBF16, kElements, 0, 15).first;
+  Bytes next = base;
+  std::mt19937_64 random(16);
+  std::array<double, 256> all{}, changed{};
+  double bits = 0;
+  for (std::size_t i = 0; i < kElements; ++i) {
+    const std::uint64_t old = delta_test::element_at(base, i, 2);
+    const std::size_t exponent = old >> 7 & 255;
+    ++all[exponent];
+    const double share = std::min(0.5, std::ldexp(0.04, 118 - static_cast<int>(exponent)));
+    if (!std::bernoulli_distribution(share)(random)) continue;
+    ++changed[exponent];
+    bits += 1;  // one place up or down
+    delta_test::set_element(next, i, 2, random() % 2 == 0 ? old + 1 : old - 1);
+  }
+  double total = 0;
+  for (std::size_t e = 0; e < all.size(); ++e) {
+    total += changed[e];
+    for (const double n : {changed[e], all[e] - changed[e]}) {
+      if (n > 0) bits += n * std::log2(all[e] / n);
+    }
+  }
+  ASSERT_GT(total, 10'000);
+  EXPECT_LT(static_cast<double>(encode_delta(base, next, ElemKind::kBF16).size()), 1.1 * bits / 8);
 }
 
 TEST(Delta, TheResultDoesNotDependOnThreads) {

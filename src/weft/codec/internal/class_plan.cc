@@ -64,6 +64,9 @@ std::vector<Candidate> candidates_of(std::span<const KeyStatistics, kKeys> keys)
   return all;
 }
 
+// Each class takes both sides time, about as much as this share of the bytes is worth.
+constexpr std::int64_t kShareOfClass = 512;
+
 // The pair whose merging costs least, and how much.
 std::pair<std::size_t, std::int64_t> best_merge(const std::vector<Candidate>& all) {
   std::size_t best = 0;
@@ -79,9 +82,11 @@ std::pair<std::size_t, std::int64_t> best_merge(const std::vector<Candidate>& al
 
 ClassPlan plan_classes(std::span<const KeyStatistics, kKeys> keys) {
   std::vector<Candidate> all = candidates_of(keys);
+  std::int64_t tolerated_loss = 0;
+  for (const Candidate& a : all) tolerated_loss += a.cost / kShareOfClass;
   while (all.size() > 1) {
     const auto [i, loss] = best_merge(all);
-    if (all.size() <= kMostClasses && loss > 0) break;
+    if (all.size() <= kMostClasses && loss > tolerated_loss) break;
     Candidate& a = all[i];
     add(a.statistics, all[i + 1].statistics, all[i + 1].used_steps);
     a.used_steps = std::max(a.used_steps, all[i + 1].used_steps);

@@ -24,7 +24,7 @@ struct ClassPlan {
   std::uint64_t body_bytes = 0;  // an estimate
 };
 
-// Neighbouring keys share a class where that takes fewer bits, tables included.
+// Neighbouring keys share a class where that takes fewer bits, tables included, or hardly more.
 ClassPlan plan_classes(std::span<const KeyStatistics, kKeys> keys);
 
 }  // namespace weft::internal

@@ -51,14 +51,7 @@ constexpr auto kLogs = make_logs();
 
 }  // namespace
 
-void BitWriter::put(std::uint64_t value, unsigned count) {
-  if (count > 32) {
-    put(value & 0xFFFFFFFFu, 32);
-    return put(value >> 32, count - 32);
-  }
-  pending_ |= value << pending_bits_;
-  pending_bits_ += count;
-  if (pending_bits_ < 32) return;
+void BitWriter::write_word() {
   bytes_.resize(bytes_.size() + 4);
   store(bytes_.data() + bytes_.size() - 4, static_cast<std::uint32_t>(pending_));
   pending_ >>= 32;

@@ -44,11 +44,21 @@ constexpr unsigned symbol_of(std::uint64_t number) {
 class BitWriter {
  public:
   // The low `count` (at most 63) bits of `value`, which has no others.
-  void put(std::uint64_t value, unsigned count);
+  void put(std::uint64_t value, unsigned count) {
+    if (count > 32) {
+      put(value & 0xFFFFFFFFu, 32);
+      return put(value >> 32, count - 32);
+    }
+    pending_ |= value << pending_bits_;
+    pending_bits_ += count;
+    if (pending_bits_ >= 32) write_word();
+  }
   // Fills the last byte with zeros.
   std::vector<std::byte> finish() &&;
 
  private:
+  void write_word();
+
   std::vector<std::byte> bytes_;
   std::uint64_t pending_ = 0;
   unsigned pending_bits_ = 0;

@@ -108,37 +108,54 @@ void all_keys(const std::byte* elements, ElemKind kind, std::size_t count, std::
   std::memset(keys + count, 127, kSegment - count);
 }
 
-// How many of the keys are below `bound`.
-HWY_INLINE std::uint32_t count_below(const std::int8_t* keys, std::int8_t bound) {
+// Bounds that are counted at once: their sums fit one 64-bit lane.
+inline constexpr std::size_t kGroup = 4;
+
+// How many of the keys are below each bound.
+HWY_INLINE void count_below(const std::int8_t* keys, const std::uint8_t* bounds,
+                            std::uint16_t* below) {
+#if HWY_TARGET == HWY_SCALAR
+  for (std::size_t g = 0; g < kGroup; ++g) {
+    below[g] = static_cast<std::uint16_t>(std::count_if(
+        keys, keys + kSegment, [&](std::int8_t key) { return key < bounds[g] - 128; }));
+  }
+#else
   const DI8 d;
   const hn::Repartition<std::uint8_t, DI8> du;
-  const auto limit = hn::Set(d, bound);
-  auto sums = hn::Zero(d);  // at most kSegment / kLanes in a lane, as -1 each
-#if HWY_TARGET == HWY_SCALAR
-  std::uint32_t sum = 0;
-  for (std::size_t i = 0; i < kSegment; ++i) sum += keys[i] < bound ? 1 : 0;
-  static_cast<void>(du), static_cast<void>(limit), static_cast<void>(sums);
-  return sum;
-#else
-  for (std::size_t i = 0; i < kSegment; i += kLanes) {
-    sums = hn::Sub(sums, hn::VecFromMask(d, hn::Lt(hn::LoadU(d, keys + i), limit)));
-  }
   const hn::Repartition<std::uint64_t, DI8> d64;
-  const auto eights = hn::SumsOf8(hn::BitCast(du, sums));
-  return static_cast<std::uint32_t>(hn::GetLane(hn::SumOfLanes(d64, eights)));
+  const auto limit = [&](std::size_t g)
+                         HWY_ATTR { return hn::Set(d, static_cast<std::int8_t>(bounds[g] - 128)); };
+  const auto limit0 = limit(0), limit1 = limit(1), limit2 = limit(2), limit3 = limit(3);
+  auto sum0 = hn::Zero(d), sum1 = sum0, sum2 = sum0, sum3 = sum0;
+  for (std::size_t i = 0; i < kSegment; i += kLanes) {  // at most 16 rounds: no lane overflows
+    const auto key = hn::LoadU(d, keys + i);
+    sum0 = hn::Sub(sum0, hn::VecFromMask(d, hn::Lt(key, limit0)));
+    sum1 = hn::Sub(sum1, hn::VecFromMask(d, hn::Lt(key, limit1)));
+    sum2 = hn::Sub(sum2, hn::VecFromMask(d, hn::Lt(key, limit2)));
+    sum3 = hn::Sub(sum3, hn::VecFromMask(d, hn::Lt(key, limit3)));
+  }
+  const auto eights = [&](auto sum) HWY_ATTR { return hn::SumsOf8(hn::BitCast(du, sum)); };
+  const auto low = hn::Add(eights(sum0), hn::ShiftLeft<16>(eights(sum1)));
+  const auto high = hn::Add(eights(sum2), hn::ShiftLeft<16>(eights(sum3)));
+  const auto all = hn::SumOfLanes(d64, hn::Add(low, hn::ShiftLeft<32>(high)));
+  store(reinterpret_cast<std::byte*>(below), hn::GetLane(all));
 #endif
 }
 
 void counts_of(const std::byte* elements, ElemKind kind, std::size_t count,
                const ClassBounds& classes, std::int8_t* keys, std::uint32_t* counts) {
   all_keys(elements, kind, count, keys);
-  std::uint32_t below = 0;
-  for (std::size_t c = 0; c + 1 < classes.classes; ++c) {
-    const std::uint32_t all = count_below(keys, static_cast<std::int8_t>(classes.bounds[c] ^ 0x80));
-    counts[c] = all - below;
-    below = all;
+  const std::size_t bounds = classes.classes - 1;
+  std::uint16_t below[kMostClasses] = {};
+  for (std::size_t c = 0; c < bounds; c += kGroup) {
+    count_below(keys, classes.bounds.data() + c, below + c);
   }
-  counts[classes.classes - 1] = static_cast<std::uint32_t>(count) - below;
+  below[bounds] = static_cast<std::uint16_t>(count);
+  std::uint32_t before = 0;
+  for (std::size_t c = 0; c <= bounds; ++c) {
+    counts[c] = below[c] - before;
+    before = below[c];
+  }
 }
 
 // Bit i: element i is of class `c`.
@@ -196,27 +213,16 @@ HWY_INLINE std::size_t select(const SegmentBits& bits, unsigned rank) {
   return 64 * w + static_cast<std::size_t>(std::countr_zero(word));
 }
 
-// Bit c: waits[c] < counts[c]. Takes the counts off the waits.
-HWY_INLINE std::uint32_t pass_segment(const std::uint32_t* counts, std::uint32_t* waits) {
-  const HWY_CAPPED(std::int32_t, kMostClasses) d;
-  std::uint32_t hits = 0;
-  for (std::size_t c = 0; c < kMostClasses; c += hn::Lanes(d)) {
-    const auto wait = hn::LoadU(d, reinterpret_cast<const std::int32_t*>(waits + c));
-    const auto count = hn::LoadU(d, reinterpret_cast<const std::int32_t*>(counts + c));
-    std::uint8_t bits[8] = {};
-    hn::StoreMaskBits(d, hn::Lt(wait, count), bits);
-    hits |= std::uint32_t{load<std::uint16_t>(reinterpret_cast<const std::byte*>(bits))} << c;
-    hn::StoreU(hn::Sub(wait, count), d, reinterpret_cast<std::int32_t*>(waits + c));
-  }
-  return hits;
-}
-
 bool find_in_segment(const std::byte* elements, ElemKind kind, std::size_t count,
                      const ClassBounds& classes, ClassCursors& cursors, SegmentChanges& changes) {
   SegmentKeys keys;
   ClassCounts counts{};
   counts_of(elements, kind, count, classes, keys.data(), counts.data());
-  std::uint32_t hits = pass_segment(counts.data(), cursors.waits.data());
+  std::uint32_t hits = 0;  // bit c: something changes in class c
+  for (std::size_t c = 0; c < classes.classes; ++c) {
+    hits |= std::uint32_t{cursors.waits[c] < counts[c]} << c;
+    cursors.waits[c] -= counts[c];
+  }
   if (hits == 0) return false;
   changes.elements.fill(0);
   for (; hits != 0; hits &= hits - 1) {

@@ -24,7 +24,7 @@ inline constexpr std::size_t kMostClasses = 16;
 // first begins at key 0, the last ends at 256.
 struct ClassBounds {
   std::size_t classes = 1;
-  std::array<std::uint8_t, kMostClasses - 1> bounds{};  // ascending, the first classes - 1
+  std::array<std::uint8_t, kMostClasses> bounds{};  // ascending, the first classes - 1 count
 };
 
 // The keys of a segment, less 128, as the vectors compare them. Behind the end of a block they are
@@ -51,8 +51,7 @@ void segment_ranks(const SegmentKeys& keys, const ClassBounds& classes,
 
 // Where a decoder is in the changes of each class.
 struct ClassCursors {
-  // More than any block has elements; with a gap added it is still a signed number.
-  static constexpr std::uint32_t kNever = 0x60000000;
+  static constexpr std::uint32_t kNever = 0x7FFFFFFF;  // no block has half as many elements
 
   const std::uint32_t* gaps = nullptr;
   // Of each class: elements of it until the next change; that change's index in `gaps`, and the

@@ -15,12 +15,15 @@
 
 namespace weft::internal {
 
-// Where the changes of `streams` are in `base`. Calls on_segment(first element, count) for each
+// Elements that are copied at once: so many stay in the cache until they were looked through.
+inline constexpr std::size_t kStretch = 16 * kSegment;
+
+// Where the changes of `streams` are in `base`. Calls on_stretch(first element, count) for each
 // segment in order, then on_change(position, old, next) for each change in it, ascending. False:
 // the base has fewer elements of a class than the changes pass over.
-template <typename T, typename OnSegment, typename OnChange>
+template <typename T, typename OnStretch, typename OnChange>
 bool walk_changes(const SparseStreams<T>& streams, std::span<const std::byte> base, ElemKind kind,
-                  OnSegment on_segment, OnChange on_change) {
+                  OnStretch on_stretch, OnChange on_change) {
   const ElementRule<T> rule(kind);
   ClassCursors cursors;
   cursors.gaps = streams.gaps.data();
@@ -33,7 +36,7 @@ bool walk_changes(const SparseStreams<T>& streams, std::span<const std::byte> ba
   const std::size_t elements = base.size() / sizeof(T);
   for (std::size_t begin = 0; begin < elements; begin += kSegment) {
     const std::size_t count = std::min(kSegment, elements - begin);
-    on_segment(begin, count);
+    if (begin % kStretch == 0) on_stretch(begin, std::min(kStretch, elements - begin));
     const std::byte* const segment = base.data() + begin * sizeof(T);
     if (!find_in_segment(segment, kind, count, streams.classes, cursors, changes)) continue;
     for (std::size_t w = 0; w < kSegmentWords; ++w) {
