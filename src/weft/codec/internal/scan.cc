@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <type_traits>
 
 #include "weft/codec/internal/elements.h"
 #include "weft/codec/internal/load_store.h"
@@ -22,18 +23,32 @@ using DI8 = hn::ScalableTag<std::int8_t>;
 inline constexpr std::size_t kLanes = hn::MaxLanes(DI8());
 static_assert(kSegment % kLanes == 0);
 
+// The mask's bits in a register. Not through one array of them all: a load of several stores that
+// are still under way waits for them.
+#if HWY_TARGET != HWY_SCALAR
+template <class D, class Mask>
+HWY_INLINE std::uint64_t bits_of(D d, Mask mask) {
+  constexpr std::size_t kBits = hn::MaxLanes(D());
+  static_assert(kBits >= 8 && kBits <= 64);
+  using Upto16 = std::conditional_t<kBits == 8, std::uint8_t, std::uint16_t>;
+  using Over16 = std::conditional_t<kBits == 32, std::uint32_t, std::uint64_t>;
+  std::conditional_t<(kBits <= 16), Upto16, Over16> bits;
+  hn::StoreMaskBits(d, mask, reinterpret_cast<std::uint8_t*>(&bits));
+  return bits;
+}
+#endif
+
 template <typename T>
 HWY_INLINE std::uint64_t changed_word(const std::byte* a, const std::byte* b) {
   std::uint64_t word = 0;
-#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+#if HWY_TARGET != HWY_SCALAR
   if constexpr (sizeof(T) <= 2) {
     const hn::ScalableTag<T> d;
     constexpr std::size_t kStep = hn::MaxLanes(hn::ScalableTag<T>());
-    static_assert(kStep % 8 == 0 && kStep <= 64);
     for (std::size_t i = 0; i < 64; i += kStep) {
       const auto va = hn::LoadU(d, reinterpret_cast<const T*>(a + i * sizeof(T)));
       const auto vb = hn::LoadU(d, reinterpret_cast<const T*>(b + i * sizeof(T)));
-      hn::StoreMaskBits(d, hn::Ne(va, vb), reinterpret_cast<std::uint8_t*>(&word) + i / 8);
+      word |= bits_of(d, hn::Ne(va, vb)) << i;
     }
     return word;
   }
@@ -142,19 +157,25 @@ HWY_INLINE void count_below(const std::int8_t* keys, const std::uint8_t* bounds,
 #endif
 }
 
-void counts_of(const std::byte* elements, ElemKind kind, std::size_t count,
-               const ClassBounds& classes, std::int8_t* keys, std::uint32_t* counts) {
+// The keys, and for each class how many of them are of it or of one before it.
+HWY_INLINE void counts_up_to(const std::byte* elements, ElemKind kind, std::size_t count,
+                             const ClassBounds& classes, std::int8_t* keys, std::uint16_t* up_to) {
   all_keys(elements, kind, count, keys);
   const std::size_t bounds = classes.classes - 1;
-  std::uint16_t below[kMostClasses] = {};
   for (std::size_t c = 0; c < bounds; c += kGroup) {
-    count_below(keys, classes.bounds.data() + c, below + c);
+    count_below(keys, classes.bounds.data() + c, up_to + c);
   }
-  below[bounds] = static_cast<std::uint16_t>(count);
+  up_to[bounds] = static_cast<std::uint16_t>(count);
+}
+
+void counts_of(const std::byte* elements, ElemKind kind, std::size_t count,
+               const ClassBounds& classes, std::int8_t* keys, std::uint32_t* counts) {
+  std::uint16_t up_to[kMostClasses];
+  counts_up_to(elements, kind, count, classes, keys, up_to);
   std::uint32_t before = 0;
-  for (std::size_t c = 0; c <= bounds; ++c) {
-    counts[c] = below[c] - before;
-    before = below[c];
+  for (std::size_t c = 0; c < classes.classes; ++c) {
+    counts[c] = up_to[c] - before;
+    before = up_to[c];
   }
 }
 
@@ -176,7 +197,7 @@ HWY_INLINE SegmentBits class_bits(const std::int8_t* keys, const ClassBounds& cl
   for (std::size_t i = 0; i < kSegment; i += kLanes) {
     const auto key = hn::LoadU(d, keys + i);
     const auto is_out = hn::Or(hn::Lt(key, low), hn::Gt(key, high));
-    hn::StoreMaskBits(d, hn::Not(is_out), reinterpret_cast<std::uint8_t*>(bits.data()) + i / 8);
+    bits[i / 64] |= bits_of(d, hn::Not(is_out)) << (i % 64);
   }
 #endif
   return bits;
@@ -216,10 +237,14 @@ HWY_INLINE std::size_t select(const SegmentBits& bits, unsigned rank) {
 bool find_in_segment(const std::byte* elements, ElemKind kind, std::size_t count,
                      const ClassBounds& classes, ClassCursors& cursors, SegmentChanges& changes) {
   SegmentKeys keys;
-  ClassCounts counts{};
-  counts_of(elements, kind, count, classes, keys.data(), counts.data());
+  std::uint16_t up_to[kMostClasses];
+  counts_up_to(elements, kind, count, classes, keys.data(), up_to);
+  ClassCounts counts;
+  std::uint32_t before = 0;
   std::uint32_t hits = 0;  // bit c: something changes in class c
   for (std::size_t c = 0; c < classes.classes; ++c) {
+    counts[c] = up_to[c] - before;
+    before = up_to[c];
     hits |= std::uint32_t{cursors.waits[c] < counts[c]} << c;
     cursors.waits[c] -= counts[c];
   }
