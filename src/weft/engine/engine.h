@@ -37,8 +37,8 @@ struct WeightChange {
   VersionName version;  // what tokens say from then on
   // Of sequences that have begun, unless their request says otherwise.
   OnUpdate on_update = OnUpdate::kContinue;
-  // Called on the engine's thread, after `done`, once no sequence uses the set that was served
-  // before any more: with kFinish when the last one on it has ended.
+  // Called on the engine's thread once no sequence uses the set that was served before any more:
+  // before `done`, or with kFinish when the last one on it has ended.
   std::function<void()> released{};
 };
 

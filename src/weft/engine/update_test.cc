@@ -146,6 +146,15 @@ void blocking_settle(Engine& engine) {
   done.get_future().get();
 }
 
+TEST(Update, TheSetBeforeIsFreeWhenTheChangeIsMade) {
+  const auto engine = make_engine(weights_of(1), {});
+  for (unsigned seed = 2; seed < 12; ++seed) {
+    Change change;
+    change.blocking_swap(*engine, weights_of(seed), "next", OnUpdate::kContinue);
+    EXPECT_TRUE(change.is_released()) << seed;
+  }
+}
+
 TEST(OnUpdate, ContinueGoesOnWithTheNewSetAndTheOldOneIsFreeAtOnce) {
   const auto engine = make_engine(weights_of(1));
   const auto sink = blocking_submit_half(*engine, {{1, 2}}, 3);

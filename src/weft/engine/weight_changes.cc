@@ -79,8 +79,9 @@ void EngineImpl::report_changes() {
         std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - step_end_).count());
     report.running = scheduler_.running();
     report.retired = change.old->weights.set;
-    if (change.done) change.done(std::move(report));
+    // Before it is said that the change is made: whoever hears that may send the next version.
     change.old.reset();
+    if (change.done) change.done(std::move(report));
   }
 }
 

@@ -187,6 +187,22 @@ TEST(ReceiverMachine, ABaseThatDoesNotServeIsNotFoundAndNamed) {
   EXPECT_NE(error.message().find(id_of("0")), std::string::npos);
 }
 
+TEST(ReceiverMachine, ASetThatIsReleasedBeforeTheCommitIsToldIsFreeAfterIt) {
+  Bench bench;
+  const Epoch epoch = bench.open(make_offer("1"));
+  bench.fill(epoch, "1");
+  ASSERT_TRUE(bench.seal(epoch));
+  bench.finish();
+  bench.machine.released(epoch);
+  EXPECT_FALSE(bench.machine.open_body("t", bench.now)) << "it is being committed";
+
+  bench.machine.committed();
+
+  const auto opening = bench.machine.open_body("t", bench.now);
+  ASSERT_TRUE(opening);
+  EXPECT_NE(opening->epoch, 0u);
+}
+
 TEST(ReceiverMachine, AConvertedVersionIsNoBaseAndGivesOutNoBytes) {
   Bench bench;
   UploadOffer offer = make_offer("1");

@@ -40,7 +40,8 @@ class WeightTarget {
     // Of the version, complete; null when they are what is served already.
     std::shared_ptr<const ModelFiles> files{};
     // Called once, from any thread, when nobody reads the set that was served before any more:
-    // after the commit, with kFinish when the last sequence on it has ended.
+    // best before `done`, since whoever hears of a commit may send the next version; with kFinish
+    // when the last sequence on it has ended.
     std::function<void()> released = [] {};
   };
   struct Committed {

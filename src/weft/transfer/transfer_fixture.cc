@@ -173,8 +173,8 @@ void FakeTarget::take(std::shared_ptr<const WeightSet> weights, const Takeover& 
     ++commits_;
   }
   constexpr std::uint64_t kStallUs = 5;
-  done(Committed{kStallUs});
   if (takeover.on_update != OnUpdate::kFinish) takeover.released();
+  done(Committed{kStallUs});
 }
 
 Result<void> FakeTarget::check_files(const ModelFiles& files) {
