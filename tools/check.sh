@@ -43,7 +43,7 @@ step_tsan() {
 }
 
 step_fuzz() {
-  build fuzz all
+  build fuzz fuzzers
   for target in build/fuzz/bin/*_fuzz; do
     name=$(basename "$target" _fuzz)
     mkdir -p "build/fuzz/corpus/$name"
