@@ -151,8 +151,6 @@ void add_sample(Figures& f, const Tile& tile, std::size_t wire_bytes, double enc
   f.decode_gb_s.push_back(gb / decode_s);
 }
 
-// --- ours
-
 struct Ours {
   Figures codec;
   std::vector<double> verify_gb_s, publish_gb_s, scatter_ns, memcpy_gb_s;
@@ -379,8 +377,6 @@ void run_rival(Rival& rival, const Tile& tile, std::span<std::byte> out) {
   add_sample(rival.figures, tile, payload.size(), encode_s, now_s() - begin);
   expect_equal(out, tile.next_bytes(), rival.name);
 }
-
-// --- a run
 
 struct Density {
   Ours ours;
