@@ -234,6 +234,7 @@ Result<void> decode_sparse(const Framed& framed, View base, ElemKind kind,
   const auto copy = [&](std::size_t begin, std::size_t count) {
     std::memcpy(block.data() + begin * sizeof(T), base.data() + begin * sizeof(T),
                 count * sizeof(T));
+    internal::prefetch_ahead<1>(block.data() + begin * sizeof(T), count * sizeof(T));
   };
   const auto change = [&](std::size_t position, T was, T is) {
     internal::store(block.data() + position * sizeof(T), is);

@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 
 namespace weft::internal {
@@ -18,6 +19,19 @@ T load(const std::byte* at) {
 template <typename T>
 void store(std::byte* at, T value) {
   std::memcpy(at, &value, sizeof(value));
+}
+
+// Asks for the cache lines of `size_bytes` that lie this far ahead of `at`; they may be anybody's
+// or nobody's. So memory works while a pass computes, and does not stop where a page ends. Source:
+// measured, a quarter of the time of a pass that does little besides.
+inline constexpr std::size_t kAheadBytes = 4096;
+template <int kForWriting = 0>
+void prefetch_ahead(const std::byte* at, std::size_t size_bytes) {
+  constexpr std::size_t kLineBytes = 64;
+  const std::uintptr_t ahead = reinterpret_cast<std::uintptr_t>(at) + kAheadBytes;
+  for (std::size_t i = 0; i < size_bytes; i += kLineBytes) {
+    __builtin_prefetch(reinterpret_cast<const void*>(ahead + i), kForWriting);
+  }
 }
 
 }  // namespace weft::internal

@@ -65,6 +65,8 @@ std::size_t changed_words(const std::byte* a, const std::byte* b, std::size_t co
                           std::uint64_t* bits) {
   std::size_t changed = 0;
   for (std::size_t i = 0; i < count; i += 64) {
+    prefetch_ahead(a + i * sizeof(T), 64 * sizeof(T));
+    prefetch_ahead(b + i * sizeof(T), 64 * sizeof(T));
     bits[i / 64] = changed_word<T>(a + i * sizeof(T), b + i * sizeof(T));
     changed += static_cast<std::size_t>(std::popcount(bits[i / 64]));
   }

@@ -16,7 +16,7 @@
 namespace weft::internal {
 
 // Elements that are copied at once: so many stay in the cache until they were looked through.
-inline constexpr std::size_t kStretch = 16 * kSegment;
+inline constexpr std::size_t kStretch = 8 * kSegment;
 
 // Where the changes of `streams` are in `base`. Calls on_stretch(first element, count) for each
 // segment in order, then on_change(position, old, next) for each change in it, ascending. False:
@@ -38,6 +38,7 @@ bool walk_changes(const SparseStreams<T>& streams, std::span<const std::byte> ba
     const std::size_t count = std::min(kSegment, elements - begin);
     if (begin % kStretch == 0) on_stretch(begin, std::min(kStretch, elements - begin));
     const std::byte* const segment = base.data() + begin * sizeof(T);
+    prefetch_ahead(segment, kSegment * sizeof(T));
     if (!find_in_segment(segment, kind, count, streams.classes, cursors, changes)) continue;
     for (std::size_t w = 0; w < kSegmentWords; ++w) {
       for (std::uint64_t bits = changes.elements[w]; bits != 0; bits &= bits - 1) {

@@ -97,6 +97,7 @@ class Sorter {
     std::ranges::copy_n(streams_.first.begin(), kMostClasses, cursors_.begin());
     for (std::size_t begin = 0; next_ < changes_.positions.size(); begin += kSegment) {
       const std::size_t count = std::min(kSegment, elements - begin);
+      prefetch_ahead(base.data() + begin * sizeof(T), kSegment * sizeof(T));
       segment_counts(base.data() + begin * sizeof(T), kind, count, streams_.classes, keys_,
                      counts_);
       take_segment(begin, begin + count);
