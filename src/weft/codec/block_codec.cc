@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstring>
 #include <limits>
 
@@ -10,44 +9,20 @@
 #include <zstd.h>
 
 #include "weft/base/check.h"
+#include "weft/codec/internal/load_store.h"
 #include "weft/digest/digest.h"
 
 namespace weft {
 namespace {
-
-static_assert(std::endian::native == std::endian::little, "values are copied as they are stored");
 
 constexpr std::size_t kDigestBytes = sizeof(Digest::bytes);
 constexpr std::size_t kHeaderBytes = 8 + kDigestBytes;  // count, zero, digest of the old values
 constexpr std::size_t kPositionBytes = sizeof(std::uint32_t);
 constexpr std::size_t kSparseBytes = kHeaderBytes + kDigestBytes;  // of a payload without changes
 
-template <typename T>
-T load(const std::byte* at) {
-  T value;
-  std::memcpy(&value, at, sizeof(value));
-  return value;
-}
-template <typename T>
-void store(std::byte* at, T value) {
-  std::memcpy(at, &value, sizeof(value));
-}
-
-// Calls `f` with a zero of the unsigned integer of `elem_bytes`.
-template <typename F>
-auto with_element(std::size_t elem_bytes, F f) {
-  switch (elem_bytes) {
-    case 1:
-      return f(std::uint8_t{});
-    case 2:
-      return f(std::uint16_t{});
-    case 4:
-      return f(std::uint32_t{});
-    default:
-      WEFT_CHECK(elem_bytes == 8);
-      return f(std::uint64_t{});
-  }
-}
+using internal::load;
+using internal::store;
+using internal::with_element;
 
 // Elements are compared in runs of this many bytes; most runs are equal.
 constexpr std::size_t kRunBytes = 64;

@@ -7,6 +7,7 @@
 #include "hwy/targets.h"
 #include "weft/codec/delta_pairs_test.h"
 #include "weft/codec/internal/elements.h"
+#include "weft/codec/internal/load_store.h"
 
 namespace weft::internal {
 namespace {

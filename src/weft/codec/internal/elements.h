@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "weft/base/check.h"
 #include "weft/codec/delta_codec.h"
 
 namespace weft::internal {
@@ -79,21 +78,5 @@ struct ElementRule {
     return ordered(static_cast<T>(ordered(old) + d));
   }
 };
-
-// Calls `f` with a zero of the unsigned integer of `elem_bytes`.
-template <typename F>
-auto with_element(std::size_t elem_bytes, F f) {
-  switch (elem_bytes) {
-    case 1:
-      return f(std::uint8_t{});
-    case 2:
-      return f(std::uint16_t{});
-    case 4:
-      return f(std::uint32_t{});
-    default:
-      WEFT_CHECK(elem_bytes == 8);
-      return f(std::uint64_t{});
-  }
-}
 
 }  // namespace weft::internal

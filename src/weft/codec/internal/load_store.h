@@ -1,10 +1,13 @@
 #pragma once
-// Integers of any width from and to bytes at any address. Little-endian, as everything on the wire.
+// Integers of any width from and to bytes at any address, and what the passes over them share.
+// Little-endian, as everything on the wire.
 
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+
+#include "weft/base/check.h"
 
 namespace weft::internal {
 
@@ -19,6 +22,22 @@ T load(const std::byte* at) {
 template <typename T>
 void store(std::byte* at, T value) {
   std::memcpy(at, &value, sizeof(value));
+}
+
+// Calls `f` with a zero of the unsigned integer of `elem_bytes`.
+template <typename F>
+auto with_element(std::size_t elem_bytes, F f) {
+  switch (elem_bytes) {
+    case 1:
+      return f(std::uint8_t{});
+    case 2:
+      return f(std::uint16_t{});
+    case 4:
+      return f(std::uint32_t{});
+    default:
+      WEFT_CHECK(elem_bytes == 8);
+      return f(std::uint64_t{});
+  }
 }
 
 // Asks for the cache lines of `size_bytes` that lie this far ahead of `at`; they may be anybody's
