@@ -23,7 +23,7 @@ ROUNDS = int(os.environ.get("WEFT_CHAOS_ROUNDS", "2"))
 SEED = int(os.environ.get("WEFT_CHAOS_SEED", "1"))
 CONNECTIONS = int(os.environ.get("WEFT_CHAOS_CONNECTIONS", "500"))
 # What U2x does not share with U1, as the push sends it.
-PUSHED_BYTES = 1_198_080
+PUSHED_BYTES = 537_000
 
 
 def open_files(process):
