@@ -13,9 +13,8 @@ namespace weft {
 namespace {
 
 // The source may answer as it should when it is asked again.
-bool is_passing(ErrorCode code) {
-  return code == ErrorCode::kDisconnected || code == ErrorCode::kDeadline ||
-         code == ErrorCode::kOverloaded || code == ErrorCode::kCorrupt;
+bool may_mend(ErrorCode code) {
+  return is_passing(code) || code == ErrorCode::kCorrupt;
 }
 
 }  // namespace
@@ -232,7 +231,7 @@ void PullMachine::fetched(const Fetch& fetch, const Result<void>& answer,
     }
   }
   --under_way_;
-  if (!answer && fetch.by_digest && !is_passing(answer.error().code())) {
+  if (!answer && fetch.by_digest && !may_mend(answer.error().code())) {
     count_wrong(fetch.pieces.front().place, answer.error().code(), answer.error().message());
   } else if (!answer) {
     failed(fetch.source, answer.error(), retry_after);
@@ -242,7 +241,7 @@ void PullMachine::fetched(const Fetch& fetch, const Result<void>& answer,
 
 void PullMachine::failed(std::size_t source, const Error& error,
                          std::optional<Milliseconds> retry_after) {
-  const bool passes = is_passing(error.code());
+  const bool passes = may_mend(error.code());
   if (!passes) gone_[source] = true;
   if (!failed_ || !passes) failed_ = error;
   failed_retry_after_ = retry_after;

@@ -18,12 +18,6 @@ using std::chrono::milliseconds;
 // Between tries while another connection has a block of ours: as Retry-After.
 constexpr milliseconds kBusyWait{1'000};
 
-// The call may have been lost, or may succeed as it is.
-bool is_passing(ErrorCode code) {
-  return code == ErrorCode::kDisconnected || code == ErrorCode::kDeadline ||
-         code == ErrorCode::kOverloaded;
-}
-
 // What the server has of the upload is to be asked again, then it goes on.
 bool can_resume(ErrorCode code) {
   return is_passing(code) || code == ErrorCode::kCorrupt || code == ErrorCode::kConflict ||

@@ -13,6 +13,7 @@
 #include "weft/format/json.h"
 #include "weft/protocol/block_ledger.h"
 #include "weft/protocol/pull_machine.h"
+#include "weft/protocol/waits.h"
 #include "weft/transfer/follower.h"
 #include "weft/transfer/internal/answers.h"
 #include "weft/transfer/internal/crew.h"
@@ -326,18 +327,7 @@ Result<std::vector<Listed>> blocking_list(http::Client& source) {
   return versions;
 }
 
-}  // namespace
-
-Result<PullReport> blocking_pull(http::Client& source, const std::string& id, PullTarget& target,
-                                 const PullOptions& options) {
-  if (!try_parse_digest(id)) {
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("`{}` is no id: expected `blake3:` and 64 hex digits", id));
-  }
-  return Pull(source, id, target, options).blocking_run();
-}
-
-Result<std::string> blocking_resolve_version(http::Client& source, std::string_view text) {
+Result<std::string> blocking_resolve_once(http::Client& source, std::string_view text) {
   constexpr std::string_view kAlgorithm = "blake3:";
   constexpr std::size_t kLeastDigits = 8;
   if (try_parse_digest(text)) return std::string(text);
@@ -365,6 +355,26 @@ Result<std::string> blocking_resolve_version(http::Client& source, std::string_v
   return Error(
       ErrorCode::kInvalidArgument,
       fmt::format("{} versions at {} begin with `{}`", found.size(), source.server().text(), text));
+}
+
+}  // namespace
+
+Result<PullReport> blocking_pull(http::Client& source, const std::string& id, PullTarget& target,
+                                 const PullOptions& options) {
+  if (!try_parse_digest(id)) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("`{}` is no id: expected `blake3:` and 64 hex digits", id));
+  }
+  return Pull(source, id, target, options).blocking_run();
+}
+
+Result<std::string> blocking_resolve_version(http::Client& source, std::string_view text) {
+  const PullOptions standard;
+  for (unsigned tries = 1;; ++tries) {
+    auto id = blocking_resolve_once(source, text);
+    if (id || tries > standard.retries || !is_passing(id.error().code())) return id;
+    std::this_thread::sleep_for(wait_after(tries, standard.first_wait));
+  }
 }
 
 }  // namespace weft
