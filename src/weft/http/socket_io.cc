@@ -39,26 +39,28 @@ Result<std::span<std::byte>> next_room(BodySink& sink, std::uint64_t wanted_byte
   return room.first(static_cast<std::size_t>(std::min<std::uint64_t>(room.size(), most)));
 }
 
-net::awaitable<Moved> receive_tls(Stream& stream, net::mutable_buffer target) {
+// Moves bytes by `attempt(failed)`, as soon as that would not block.
+template <typename Attempt>
+net::awaitable<Moved> move_tls(Stream& stream, Attempt attempt) {
   co_await net::post(stream.socket.get_executor(), net::use_awaitable);  // others have a turn
   while (true) {
     error_code failed;
-    const std::size_t size = stream.read_tls(target, failed);
+    const std::size_t size = attempt(failed);
     if (failed != net::error::would_block) co_return Moved(failed, size);
     auto [cancelled] = co_await stream.socket.async_wait(stream.tls->wants(), kAwait);
     if (cancelled) co_return Moved(cancelled, 0);
   }
 }
 
+net::awaitable<Moved> receive_tls(Stream& stream, net::mutable_buffer target) {
+  return move_tls(
+      stream, [&stream, target](error_code& failed) { return stream.read_tls(target, failed); });
+}
+
 net::awaitable<Moved> send_tls(Stream& stream, const Outgoing& outgoing) {
-  co_await net::post(stream.socket.get_executor(), net::use_awaitable);  // others have a turn
-  while (true) {
-    error_code failed;
-    const std::size_t size = stream.write_tls(outgoing, failed);
-    if (failed != net::error::would_block) co_return Moved(failed, size);
-    auto [cancelled] = co_await stream.socket.async_wait(stream.tls->wants(), kAwait);
-    if (cancelled) co_return Moved(cancelled, 0);
-  }
+  return move_tls(stream, [&stream, &outgoing](error_code& failed) {
+    return stream.write_tls(outgoing, failed);
+  });
 }
 
 // These two are no coroutines: without TLS what is awaited is Asio's own.

@@ -48,6 +48,8 @@ class TlsSession {
     void operator()(SSL* ssl) const;
   };
   boost::system::error_code failure(int result);
+  template <typename Step>
+  std::size_t move(std::size_t size, Step step, boost::system::error_code& failed);
 
   std::unique_ptr<SSL, Free> ssl_;
   boost::asio::ip::tcp::socket::wait_type wants_ = boost::asio::ip::tcp::socket::wait_read;

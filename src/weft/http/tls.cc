@@ -201,38 +201,37 @@ Result<bool> TlsSession::shake_hands() {
   return Error(ErrorCode::kDisconnected, "the connection broke in the TLS handshake");
 }
 
-std::size_t TlsSession::read(std::span<std::byte> room, error_code& failed) {
+// Calls `step(done, &moved)` until all `size` bytes are moved or it fails.
+template <typename Step>
+std::size_t TlsSession::move(std::size_t size, Step step, error_code& failed) {
   std::size_t done = 0;
-  while (done < room.size()) {
+  while (done < size) {
     ERR_clear_error();
     errno = 0;
-    std::size_t size = 0;
-    const int result = SSL_read_ex(ssl_.get(), &room[done], room.size() - done, &size);
+    std::size_t moved = 0;
+    const int result = step(done, &moved);
     if (result != 1) {
       failed = failure(result);
       break;
     }
-    done += size;
+    done += moved;
   }
   if (done > 0) failed = error_code();  // the next call says it again
   return done;
 }
 
+std::size_t TlsSession::read(std::span<std::byte> room, error_code& failed) {
+  const auto step = [&](std::size_t done, std::size_t* moved) {
+    return SSL_read_ex(ssl_.get(), &room[done], room.size() - done, moved);
+  };
+  return move(room.size(), step, failed);
+}
+
 std::size_t TlsSession::write(std::span<const std::byte> data, error_code& failed) {
-  std::size_t done = 0;
-  while (done < data.size()) {
-    ERR_clear_error();
-    errno = 0;
-    std::size_t size = 0;
-    const int result = SSL_write_ex(ssl_.get(), &data[done], data.size() - done, &size);
-    if (result != 1) {
-      failed = failure(result);
-      break;
-    }
-    done += size;
-  }
-  if (done > 0) failed = error_code();
-  return done;
+  const auto step = [&](std::size_t done, std::size_t* moved) {
+    return SSL_write_ex(ssl_.get(), &data[done], data.size() - done, moved);
+  };
+  return move(data.size(), step, failed);
 }
 
 bool TlsSession::has_pending() const {
