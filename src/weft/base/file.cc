@@ -121,4 +121,13 @@ Result<void> blocking_write_file(const std::filesystem::path& path, std::string_
   return blocking_write_file(path, std::span(&part, 1));
 }
 
+Result<void> blocking_sync_folder(const std::filesystem::path& folder) {
+  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return file_error(folder, "open", errno);
+  const int failed = ::fsync(fd) == 0 ? 0 : errno;
+  ::close(fd);
+  if (failed != 0) return file_error(folder, "sync", failed);
+  return {};
+}
+
 }  // namespace weft

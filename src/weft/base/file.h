@@ -54,4 +54,8 @@ Result<void> blocking_write_file(const std::filesystem::path& path,
                                  std::span<const std::span<const std::byte>> parts);
 Result<void> blocking_write_file(const std::filesystem::path& path, std::string_view text);
 
+// Makes what was made, renamed and removed in a folder survive a power cut: fsync(2). Errors:
+// file_error().
+Result<void> blocking_sync_folder(const std::filesystem::path& folder);
+
 }  // namespace weft

@@ -52,15 +52,6 @@ Result<void> check_files(const Manifest& manifest) {
   return {};
 }
 
-Result<void> blocking_sync_folder(const fs::path& folder) {
-  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return file_error(folder, "open", errno);
-  const int failed = ::fsync(fd) == 0 ? 0 : errno;
-  ::close(fd);
-  if (failed != 0) return file_error(folder, "sync", failed);
-  return {};
-}
-
 // The runs of tensors that share a file.
 std::vector<std::span<const ManifestTensor>> shards_of(const Manifest& manifest,
                                                        std::uint64_t shard_bytes) {

@@ -1,15 +1,12 @@
 #include "weft/transfer/state_dir.h"
 
-#include <cerrno>
 #include <string>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include <boost/json.hpp>
-#include <fcntl.h>
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include "weft/base/file.h"
 #include "weft/digest/digest.h"
@@ -26,16 +23,6 @@ constexpr const char* kCurrent = "current";
 constexpr const char* kRecord = "weft-version.json";
 constexpr const char* kWeights = "model.safetensors";
 constexpr const char* kDigestPrefix = "blake3:";
-
-// Makes what was written and renamed in a folder survive a power cut.
-Result<void> blocking_sync_folder(const fs::path& folder) {
-  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  const bool synced = fd >= 0 && ::fsync(fd) == 0;
-  const int error = errno;
-  if (fd >= 0) ::close(fd);
-  if (!synced) return file_error(folder, "sync", error);
-  return {};
-}
 
 // The hex digits of the id.
 std::string folder_name(const std::string& id) {

@@ -136,7 +136,8 @@ Result<void> Disk::sync_all(const fs::path& path) const {
 
 Result<void> Disk::sync(const fs::path& path, bool is_dir) const {
   WEFT_TRY_VOID(step(is_dir ? DiskStep::kSyncDir : DiskStep::kSyncFile, path));
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | (is_dir ? O_DIRECTORY : 0)));
+  if (is_dir) return blocking_sync_folder(path);
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0 || ::fsync(file.get()) != 0) return file_error(path, "sync", errno);
   return {};
 }
