@@ -41,6 +41,10 @@ class Fields {
     return value == nullptr || value->is_null() ? nullptr : value;
   }
 
+  // Not even null, which the classes of transformers tell from absent where their default is no
+  // null.
+  bool is_absent(std::string_view key) const { return !object_.contains(key); }
+
   Error wrong(std::string_view key, std::string_view expected) const {
     const json::value* const value = find(key);
     const std::string got = value == nullptr ? "it is missing" : "got " + json::serialize(*value);
@@ -118,6 +122,7 @@ constexpr auto kRefusedKeys = std::to_array<RefusedKey>({
     {"rope_interleaved"},
     {"no_rope_layers"},
     {"no_rope_layer_interval"},
+    {"use_mrope"},
     {"alibi"},
     // Attention that is neither full nor a sliding window, or is normalised otherwise.
     {"attention_chunk_size"},
@@ -129,6 +134,8 @@ constexpr auto kRefusedKeys = std::to_array<RefusedKey>({
     {"use_qk_norm"},
     {"qk_layernorm"},
     {"use_bidirectional_attention"},
+    {"dual_chunk_attention_config"},
+    {"pruned_heads"},
     {"add_cross_attention"},
     {"is_encoder_decoder"},
     // Multipliers in the manner of muP, Granite and MiniCPM.
@@ -160,6 +167,10 @@ Result<void> refuse_other_maths(const Fields& fields) {
     if (value != nullptr && !is_neutral(*value, refused.neutral)) {
       return unsupported(refused.key, *value);
     }
+  }
+  if (const json::value* const causal = fields.find("is_causal");
+      causal != nullptr && is_neutral(*causal, 0)) {
+    return unsupported("is_causal", *causal);
   }
   for (const std::string_view key : {"hidden_act", "hidden_activation"}) {
     const json::value* const value = fields.find(key);
@@ -242,6 +253,10 @@ Result<RopeConfig> parse_rope_object(const Fields& rope, double theta, std::uint
   if (const json::value* const sections = rope.find("mrope_section")) {
     return unsupported("mrope_section", *sections);
   }
+  // A set of its own for each layer type.
+  for (const json::key_value_pair& member : whole.get_object()) {
+    if (member.value().is_object()) return unsupported(member.key(), member.value());
+  }
   if (type == "default") return config;
 
   using Kind = RopeConfig::Kind;
@@ -282,6 +297,13 @@ Result<RopeConfig> parse_rope(const Fields& fields, std::uint64_t max_positions)
     if (value == nullptr) continue;
     if (!value->is_object()) return fields.wrong(key, "an object");
     if (value->get_object().empty()) continue;
+    // Beside the object some implementations prefer it to the one inside, others do not read it.
+    constexpr std::string_view kOriginal = "original_max_position_embeddings";
+    const json::value* const outside = fields.find(kOriginal);
+    const json::value* const inside = value->get_object().if_contains(kOriginal);
+    if (outside != nullptr && (inside == nullptr || *inside != *outside)) {
+      return unsupported(kOriginal, *outside);
+    }
     return parse_rope_object(Fields(value->get_object(), fmt::format("{}.", key)), theta,
                              max_positions, *value);
   }
@@ -323,8 +345,9 @@ Result<void> parse_sliding_window(const Fields& fields, ModelConfig& config) {
     if (window != nullptr) return unsupported("sliding_window", *window);
   } else {
     WEFT_TRY(const bool use, fields.flag_or("use_sliding_window", false));
-    if (use && window != nullptr) {
-      WEFT_TRY(config.sliding_window, fields.count("sliding_window"));
+    if (use && (window != nullptr || fields.is_absent("sliding_window"))) {
+      // Source of the default: Qwen2Config and Qwen3Config.
+      WEFT_TRY(config.sliding_window, fields.count_or("sliding_window", 4096));
       return {};
     }
   }
@@ -349,10 +372,18 @@ Result<void> parse_dtype(const Fields& fields, ModelConfig& config) {
 
 Result<void> parse_heads(const Fields& fields, ModelConfig& config) {
   WEFT_TRY(config.num_heads, fields.count("num_attention_heads"));
-  WEFT_TRY(config.num_kv_heads, fields.count_or("num_key_value_heads", config.num_heads));
+  // Source of both defaults: Qwen2Config and Qwen3Config. A null means what Llama's absence does.
+  const bool is_qwen = config.architecture != Architecture::kLlama;
+  const std::uint64_t kv_heads =
+      is_qwen && fields.is_absent("num_key_value_heads") ? 32 : config.num_heads;
+  WEFT_TRY(config.num_kv_heads, fields.count_or("num_key_value_heads", kv_heads));
   if (config.num_heads % config.num_kv_heads != 0) {
     return fields.wrong("num_key_value_heads",
                         fmt::format("a divisor of the {} attention heads", config.num_heads));
+  }
+  if (config.architecture == Architecture::kQwen3 && fields.is_absent("head_dim")) {
+    config.head_dim = 128;
+    return {};
   }
   if (fields.find("head_dim") == nullptr && config.hidden_size % config.num_heads != 0) {
     return fields.wrong("head_dim",

@@ -77,12 +77,43 @@ TEST(ModelConfig, RefusesByNameWhatChangesTheMaths) {
       {"layer_types", R"(["chunked_attention", "full_attention"])"},
       {"rope_scaling", R"({"rope_type": "longrope", "factor": 4})"},
       {"rope_scaling", R"({"type": "mrope", "mrope_section": [1, 2]})"},
+      {"is_causal", "false"},
+      {"dual_chunk_attention_config", R"({"chunk_size": 262144})"},
+      {"use_mrope", "true"},
+      {"pruned_heads", R"({"0": [1]})"},
       {"partial_rotary_factor", "0.25"},
   };
   for (const auto& [key, value] : cases) {
     const Error error = refused(fmt::format(R"(, "{}": {})", key, value));
     EXPECT_EQ(error.code(), ErrorCode::kUnsupported) << key;
-    EXPECT_THAT(error.message(), HasSubstr(key == std::string("rope_scaling") ? "rope" : key));
+    const std::string name = key;
+    EXPECT_THAT(error.message(), HasSubstr(name.starts_with("rope") ? "rope" : "`" + name + "`"));
+  }
+  EXPECT_THAT(
+      refused(R"(, "rope_parameters": {"full_attention": {"rope_type": "linear"}})").message(),
+      HasSubstr("full_attention"));
+  EXPECT_THAT(refused(R"(, "rope_scaling": {"rope_type": "yarn", "factor": 4},
+                          "original_max_position_embeddings": 64)")
+                  .message(),
+              HasSubstr("original_max_position_embeddings"));
+}
+
+TEST(ModelConfig, WhatIsAbsentIsWhatTheFamilysClassInTransformersSays) {
+  const auto qwen3 = ModelConfig::parse(R"({"model_type": "qwen3", "vocab_size": 10,
+    "hidden_size": 576, "intermediate_size": 16, "num_hidden_layers": 30,
+    "num_attention_heads": 64, "max_position_embeddings": 512, "use_sliding_window": true})")
+                         .value();
+  EXPECT_EQ(qwen3.head_dim, 128u);
+  EXPECT_EQ(qwen3.num_kv_heads, 32u);
+  EXPECT_EQ(qwen3.sliding_window, 4096u);
+  EXPECT_EQ(std::ranges::count(qwen3.sliding_layers, true), 2);
+  for (const char* const more : {"", R"(, "num_key_value_heads": null)"}) {
+    const auto llama = ModelConfig::parse(fmt::format(
+        R"({{"model_type": "llama", "vocab_size": 10, "hidden_size": 576, "intermediate_size": 16,
+            "num_hidden_layers": 1, "num_attention_heads": 9, "max_position_embeddings": 512{}}})",
+        more));
+    EXPECT_EQ(llama.value().num_kv_heads, 9u);
+    EXPECT_EQ(llama.value().head_dim, 64u);
   }
 }
 
@@ -91,7 +122,9 @@ TEST(ModelConfig, IgnoresTheSameKeysWhereTheyAreNeutral) {
        {R"(, "num_experts": 0)", R"(, "quantization_config": null)", R"(, "hidden_act": "swish")",
         R"(, "partial_rotary_factor": 1.0)", R"(, "embedding_multiplier": 1.0)",
         R"(, "sliding_window": null)", R"(, "layer_types": ["full_attention", "full_attention"])",
-        R"(, "rope_scaling": null)", R"(, "some_new_key": {"a": 1})"}) {
+        R"(, "rope_scaling": null)", R"(, "some_new_key": {"a": 1})", R"(, "is_causal": true)",
+        R"(, "original_max_position_embeddings": 64, "rope_scaling": {"rope_type": "yarn",
+            "factor": 4, "original_max_position_embeddings": 64})"}) {
     EXPECT_TRUE(ModelConfig::parse(config_with(more)).has_value()) << more;
   }
 }
