@@ -3,6 +3,7 @@
 #include <bit>
 #include <utility>
 
+#include "weft/digest/internal/tree.h"
 #include "weft_rust.h"
 
 namespace weft {
@@ -27,19 +28,30 @@ Digest finished(void* state, bool is_root) {
   return digest;
 }
 
-// The left subtree is the largest power of two of blocks that leaves one for the right.
-// Source: the BLAKE3 paper, section 2.1.
-Digest merged(std::span<const Digest> blocks, bool is_root) {
-  if (blocks.size() == 1) return blocks.front();
-  const std::size_t left_blocks = std::bit_floor(blocks.size() - 1);
-  const Digest left = merged(blocks.first(left_blocks), false);
-  const Digest right = merged(blocks.subspan(left_blocks), false);
+}  // namespace
+
+namespace internal {
+
+Digest subtree(std::uint64_t offset_bytes, std::span<const std::byte> bytes, bool is_root) {
+  WeftHasher* const hasher = weft_hasher_new(offset_bytes);
+  weft_hasher_update(hasher, data_of(bytes), bytes.size());
+  const Digest digest = finished(hasher, is_root);
+  weft_hasher_free(hasher);
+  return digest;
+}
+
+// The left subtree is the largest power of two of them that leaves one for the right.
+Digest merged(std::span<const Digest> subtrees, bool is_root) {
+  if (subtrees.size() == 1) return subtrees.front();
+  const std::size_t left_count = std::bit_floor(subtrees.size() - 1);
+  const Digest left = merged(subtrees.first(left_count), false);
+  const Digest right = merged(subtrees.subspan(left_count), false);
   Digest parent;
   weft_hasher_merge(data_of(left.bytes), data_of(right.bytes), is_root, data_of(parent));
   return parent;
 }
 
-}  // namespace
+}  // namespace internal
 
 std::string digest_text(const Digest& digest) {
   std::string text(kPrefix);
@@ -67,9 +79,7 @@ std::optional<Digest> try_parse_digest(std::string_view text) {
 }
 
 Digest digest_of(std::span<const std::byte> bytes) {
-  Hasher hasher;
-  hasher.update(bytes);
-  return hasher.finish();
+  return internal::subtree(0, bytes, true);
 }
 
 Hasher::Hasher() : Hasher(0) {}
@@ -100,13 +110,11 @@ Digest BlockHasher::finish() const {
 
 Digest block_digest(std::uint64_t tensor_size_bytes, std::uint64_t block,
                     std::span<const std::byte> bytes) {
-  BlockHasher hasher(tensor_size_bytes, block);
-  hasher.update(bytes);
-  return hasher.finish();
+  return internal::subtree(block * kBlockBytes, bytes, tensor_size_bytes <= kBlockBytes);
 }
 
 Digest merge_block_digests(std::span<const Digest> blocks) {
-  return blocks.empty() ? digest_of({}) : merged(blocks, true);
+  return blocks.empty() ? digest_of({}) : internal::merged(blocks, true);
 }
 
 }  // namespace weft

@@ -222,7 +222,7 @@ class Pull {
 
   void blocking_fetch(const PullMachine::Fetch& fetch, std::unique_lock<std::mutex>& lock) {
     lock.unlock();
-    internal::FetchSink sink(fetch, machine_, target_, lock);
+    internal::FetchSink sink(fetch, machine_, target_, helper_, lock);
     Answer answer =
         internal::answer_of(client(fetch.source).blocking_send_into(request_of(fetch), sink));
     Result<void> result;
@@ -292,6 +292,7 @@ class Pull {
   PullMachine machine_;  // with the crew's lock while it works
   bool prepared_ = false;
   std::vector<std::optional<std::size_t>> base_entries_;  // [entries]
+  HashHelper helper_;
   internal::Crew crew_;
   unsigned under_way_ = 0;
   std::optional<Error> target_error_;

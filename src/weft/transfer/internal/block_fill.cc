@@ -15,16 +15,18 @@ constexpr std::uint64_t kBounceBytes = 256 << 10;
 
 }  // namespace
 
-BlockFill::BlockFill(DType from, DType to, std::uint64_t size_bytes, std::uint64_t block, Mode mode,
-                     std::span<std::byte> memory)
-    : mode_(mode),
-      from_(from),
-      to_(to),
-      left_bytes_(block_length(size_bytes, block)),
-      hasher_(size_bytes, block) {
+BlockFill::BlockFill(HashHelper& helper, DType from, DType to, std::uint64_t size_bytes,
+                     std::uint64_t block, Mode mode, std::span<std::byte> memory)
+    : mode_(mode), from_(from), to_(to), left_bytes_(block_length(size_bytes, block)) {
   if (mode == Mode::kStore) {
     const std::uint64_t first_elem = block * kBlockBytes / dtype_size_bytes(from_);
     memory_ = memory.subspan(static_cast<std::size_t>(first_elem * dtype_size_bytes(to_)));
+  }
+  if (is_direct()) {
+    shared_.emplace(helper, size_bytes, block,
+                    memory_.first(static_cast<std::size_t>(left_bytes_)));
+  } else {
+    hasher_.emplace(size_bytes, block);
   }
 }
 
@@ -39,10 +41,13 @@ std::span<std::byte> BlockFill::buffer() {
 void BlockFill::filled(std::size_t size_bytes) {
   const auto piece = buffer().first(size_bytes);
   left_bytes_ -= size_bytes;
-  hasher_.update(piece);
   if (is_direct()) {
+    shared_->arrived(size_bytes);
     memory_ = memory_.subspan(size_bytes);
-  } else if (mode_ == Mode::kStore) {
+    return;
+  }
+  hasher_->update(piece);
+  if (mode_ == Mode::kStore) {
     carried_bytes_ += size_bytes;
     convert_carried();
   }

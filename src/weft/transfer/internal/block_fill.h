@@ -4,10 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "weft/digest/digest.h"
+#include "weft/digest/hash_helper.h"
 #include "weft/tensor/dtype.h"
 
 namespace weft::internal {
@@ -20,9 +22,9 @@ class BlockFill {
     kHash,   // nowhere: only their digest counts
   };
   // Block `block` of an entry of `size_bytes`, whose elements come as `from` and are stored as `to`
-  // (kStore only) in `memory`, the entry's; it must outlive this.
-  BlockFill(DType from, DType to, std::uint64_t size_bytes, std::uint64_t block, Mode mode,
-            std::span<std::byte> memory);
+  // (kStore only) in `memory`, the entry's; it must outlive this, and so must `helper`.
+  BlockFill(HashHelper& helper, DType from, DType to, std::uint64_t size_bytes, std::uint64_t block,
+            Mode mode, std::span<std::byte> memory);
 
   // Where the next bytes go; empty when all are there.
   std::span<std::byte> buffer();
@@ -30,7 +32,7 @@ class BlockFill {
   void filled(std::size_t size_bytes);
   std::uint64_t left_bytes() const { return left_bytes_; }
   // Requires: nothing is left.
-  Digest digest() const { return hasher_.finish(); }
+  Digest digest() { return shared_ ? shared_->finish() : hasher_->finish(); }
 
  private:
   bool is_direct() const { return mode_ == Mode::kStore && from_ == to_; }
@@ -42,7 +44,8 @@ class BlockFill {
   std::vector<std::byte> bounce_;  // takes what cannot go straight to its place
   std::size_t carried_bytes_ = 0;  // of an element that came in part, at the front of bounce_
   std::uint64_t left_bytes_;
-  BlockHasher hasher_;
+  std::optional<SharedBlockHasher> shared_;  // of bytes that stay where they come to
+  std::optional<BlockHasher> hasher_;        // of others
 };
 
 }  // namespace weft::internal

@@ -41,11 +41,12 @@ class Writer : public BlockWriter {
     const bool is_tensor = entry() < plan().tensors.size();
     const DType from = is_tensor ? plan().tensors[entry()].spec.dtype : DType::kU8;
     if (claim_.use != Use::kStore)
-      return BlockFill(from, from, entry_bytes(), block(), BlockFill::Mode::kHash, {});
+      return BlockFill(core_->hash_helper(), from, from, entry_bytes(), block(),
+                       BlockFill::Mode::kHash, {});
     const auto target = plan().try_target(entry());
     const DType to = target ? core_->layout().tensors()[*target].dtype : from;
-    return BlockFill(from, to, entry_bytes(), block(), BlockFill::Mode::kStore,
-                     core_->memory_of(*upload_, entry()));
+    return BlockFill(core_->hash_helper(), from, to, entry_bytes(), block(),
+                     BlockFill::Mode::kStore, core_->memory_of(*upload_, entry()));
   }
 
   Result<void> settle_as(const std::optional<Digest>& computed,

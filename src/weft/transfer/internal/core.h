@@ -18,6 +18,7 @@
 
 #include "weft/base/job_thread.h"
 #include "weft/codec/block_codec.h"
+#include "weft/digest/hash_helper.h"
 #include "weft/protocol/receiver_machine.h"
 #include "weft/transfer/receiver.h"
 #include "weft/transfer/upload_host.h"
@@ -118,6 +119,7 @@ class Core final : public UploadHost, public std::enable_shared_from_this<Core> 
 
   // For the writers of blocks.
   const WeightLayout& layout() const { return *layout_; }
+  HashHelper& hash_helper() { return hash_helper_; }
   bool verifies_fully() const { return options_.verify == Verify::kFull; }
   // Where the bytes of an entry go. Requires: it has a place.
   std::span<std::byte> memory_of(Upload& upload, std::uint64_t entry) const;
@@ -197,6 +199,7 @@ class Core final : public UploadHost, public std::enable_shared_from_this<Core> 
   // Of the last patch. Source of the first value: measured, bench/pause_bench.py.
   double patch_ns_per_change_ = 10;
 
+  HashHelper hash_helper_;
   JobThread blocking_{"weft-blk-0", JobThread::Rest::kDrop};
   std::unique_ptr<JobThread> saving_;  // where there is a state directory
 };

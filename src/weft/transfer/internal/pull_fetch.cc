@@ -8,10 +8,11 @@
 namespace weft::internal {
 
 FetchSink::FetchSink(const PullMachine::Fetch& fetch, PullMachine& machine, PullTarget& target,
-                     std::unique_lock<std::mutex>& lock)
+                     HashHelper& helper, std::unique_lock<std::mutex>& lock)
     : fetch_(fetch),
       machine_(machine),
       target_(target),
+      helper_(helper),
       lock_(lock),
       scratch_(std::make_unique_for_overwrite<std::byte[]>(kBlockBytes)) {}
 
@@ -25,32 +26,21 @@ Result<std::span<std::byte>> FetchSink::buffer() {
     const auto& [place, offset, size, is_whole] = piece();
     place_ = target_.place(place.entry, place.block * kBlockBytes + offset,
                            std::span(scratch_.get(), static_cast<std::size_t>(size)));
-    hashed_bytes_ = 0;
     hasher_.reset();
-    if (is_whole) hasher_.emplace(entry_bytes(place), place.block);
+    if (is_whole) hasher_.emplace(helper_, entry_bytes(place), place.block, place_);
   }
   return place_.subspan(static_cast<std::size_t>(done_bytes_));
 }
 
 Result<void> FetchSink::filled(std::size_t size) {
   done_bytes_ += size;
-  if (hasher_) hash();
+  if (hasher_) hasher_->arrived(size);
   if (done_bytes_ < piece().size_bytes) return {};
   auto settled = blocking_settle();
   if (!settled) error_ = settled.error();
   ++next_;
   done_bytes_ = 0;
   return settled;
-}
-
-// In aligned steps, since BLAKE3 is slower over odd ones; each is still in the cache.
-void FetchSink::hash() {
-  constexpr std::uint64_t kStepBytes = 64u << 10;
-  const bool is_end = done_bytes_ == piece().size_bytes;
-  const std::uint64_t end = is_end ? done_bytes_ : done_bytes_ - done_bytes_ % kStepBytes;
-  hasher_->update(place_.subspan(static_cast<std::size_t>(hashed_bytes_),
-                                 static_cast<std::size_t>(end - hashed_bytes_)));
-  hashed_bytes_ = end;
 }
 
 Result<void> FetchSink::take(std::span<const std::byte> bytes) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 
+#include "weft/digest/hash_helper.h"
 #include "weft/http/body.h"
 #include "weft/protocol/pull_machine.h"
 #include "weft/transfer/puller.h"
@@ -17,7 +18,7 @@ class FetchSink final : public http::BodySink {
  public:
   // All outlive this. `machine` is used with `lock` held, which is not held by the caller.
   FetchSink(const PullMachine::Fetch& fetch, PullMachine& machine, PullTarget& target,
-            std::unique_lock<std::mutex>& lock);
+            HashHelper& helper, std::unique_lock<std::mutex>& lock);
 
   Result<std::span<std::byte>> buffer() override;
   Result<void> filled(std::size_t size) override;
@@ -33,7 +34,6 @@ class FetchSink final : public http::BodySink {
 
  private:
   const PullMachine::Piece& piece() const { return fetch_.pieces[next_]; }
-  void hash();
   Result<void> blocking_settle();
   // Of a block whose parts came apart.
   Result<Digest> blocking_digest(const BlockPlace& place) const;
@@ -42,13 +42,13 @@ class FetchSink final : public http::BodySink {
   const PullMachine::Fetch& fetch_;
   PullMachine& machine_;
   PullTarget& target_;
+  HashHelper& helper_;
   std::unique_lock<std::mutex>& lock_;
   std::unique_ptr<std::byte[]> scratch_;
-  std::size_t next_ = 0;               // in fetch_.pieces
-  std::uint64_t done_bytes_ = 0;       // of that piece
-  std::span<std::byte> place_;         // of that piece
-  std::optional<BlockHasher> hasher_;  // of that piece, if it is a whole block
-  std::uint64_t hashed_bytes_ = 0;
+  std::size_t next_ = 0;                     // in fetch_.pieces
+  std::uint64_t done_bytes_ = 0;             // of that piece
+  std::span<std::byte> place_;               // of that piece
+  std::optional<SharedBlockHasher> hasher_;  // of that piece, if it is a whole block
   std::optional<Error> error_;
 };
 
