@@ -118,6 +118,26 @@ Result<std::vector<T>> parse_list(const json::value& root, const char* name,
 
 }  // namespace
 
+std::size_t entry_count(const Manifest& manifest) {
+  return manifest.tensors.size() + manifest.files.size();
+}
+
+const std::string& entry_name(const Manifest& manifest, std::size_t entry) {
+  const std::size_t tensors = manifest.tensors.size();
+  return entry < tensors ? manifest.tensors[entry].spec.name : manifest.files[entry - tensors].name;
+}
+
+const Digest& entry_digest(const Manifest& manifest, std::size_t entry) {
+  const std::size_t tensors = manifest.tensors.size();
+  return entry < tensors ? manifest.tensors[entry].digest : manifest.files[entry - tensors].digest;
+}
+
+std::uint64_t entry_size_bytes(const Manifest& manifest, std::size_t entry) {
+  const std::size_t tensors = manifest.tensors.size();
+  return entry < tensors ? tensor_size_bytes(manifest.tensors[entry].spec).value()
+                         : manifest.files[entry - tensors].size_bytes;
+}
+
 std::string manifest_json(const Manifest& manifest) {
   WEFT_CHECK(is_in_order(manifest.tensors) && is_in_order(manifest.files));
   json::array tensors;

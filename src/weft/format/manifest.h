@@ -27,6 +27,13 @@ struct Manifest {
   std::vector<ManifestFile> files;      // sorted by name, bytewise
 };
 
+// Its entries: the tensors, then the files.
+std::size_t entry_count(const Manifest& manifest);
+const std::string& entry_name(const Manifest& manifest, std::size_t entry);
+const Digest& entry_digest(const Manifest& manifest, std::size_t entry);
+// Requires: 64 bits are enough for it, as in every manifest that was parsed.
+std::uint64_t entry_size_bytes(const Manifest& manifest, std::size_t entry);
+
 // {"files":[...],"format":"weft-manifest-1","tensors":[{"digest","dtype","name","shape"}]}.
 std::string manifest_json(const Manifest& manifest);
 // "blake3:..." of manifest_json.
