@@ -122,7 +122,8 @@ BENCHMARK(read)->Unit(benchmark::kMillisecond);
 
 void attention_f32(benchmark::State& state) {
   const auto positions = static_cast<std::size_t>(state.range(0));
-  const auto group = static_cast<std::size_t>(state.range(1));
+  const auto tokens = static_cast<std::size_t>(state.range(1));  // the last ones
+  const auto group = static_cast<std::size_t>(state.range(2));
   const std::size_t head_dim = 128;
   const KvLayout layout = {1, head_dim, 16};
   std::vector<std::uint32_t> pages(positions / 16);
@@ -135,21 +136,21 @@ void attention_f32(benchmark::State& state) {
     store_kv(layer, pages[p / 16], p % 16, random_floats(head_dim, static_cast<std::uint32_t>(p)),
              ones);
   }
-  const auto queries = random_floats(group * head_dim, 2);
-  std::vector<float> out(queries.size());
+  auto queries = random_floats(tokens * group * head_dim, 2);
   for (auto _ : state) {
-    attention(layer, pages, 0, positions, 0, queries, 0.09f, out);
-    benchmark::DoNotOptimize(out.data());
+    attention(layer, pages, 0, 0.09f,
+              {queries.data(), tokens, group * head_dim, group, positions - tokens});
+    benchmark::DoNotOptimize(queries.data());
   }
   // All values are 1, so their weighted mean is.
-  if (!std::ranges::all_of(out, [](float x) { return std::abs(x - 1.0f) < 1e-5f; })) {
+  if (!std::ranges::all_of(queries, [](float x) { return std::abs(x - 1.0f) < 1e-5f; })) {
     state.SkipWithError("wrong result");
   }
   const auto size = static_cast<double>(positions * head_dim);
-  rates(state, 4 * size * static_cast<double>(group), 8 * size);
+  rates(state, 4 * size * static_cast<double>(tokens * group), 8 * size);
 }
 BENCHMARK(attention_f32)
-    ->ArgsProduct({{128, 1024, 8192}, {1, 2, 4}})
+    ->ArgsProduct({{128, 1024, 8192}, {1, 16}, {1, 2, 4}})
     ->Unit(benchmark::kMicrosecond);
 
 void log_sum_exp_vocabulary(benchmark::State& state) {

@@ -57,12 +57,14 @@ Forward::Forward(const ModelConfig& config, kernels::Summation summation, std::s
     }
   }
   packed_ = make_aligned_floats(packed_floats_);
+  runs_.reserve(max_tokens);
 }
 
 void Forward::run(const ModelWeights& weights, const Batch& batch, LogitsConsumer& consumer) {
   weights_ = &weights;
   batch_ = &batch;
   consumer_ = &consumer;
+  make_runs();
   // Less than some 30 us of one core's work: barriers would cost as much, and far more where a
   // trainer has the other cores. The results are the same.
   constexpr std::size_t kLeastSharedWork = 1u << 20;
@@ -195,23 +197,39 @@ void Forward::rotate_and_store(Range rows, std::size_t layer) {
   }
 }
 
-// Divided by token and group of heads, so that one long sequence keeps all workers busy.
+// Neighbours of one sequence share what attention reads, so they go together.
+void Forward::make_runs() {
+  runs_.clear();
+  const std::size_t group = config_.num_heads / config_.num_kv_heads;
+  const std::size_t most = std::max<std::size_t>(1, kernels::kQueryBlockHeads / group);
+  const std::vector<Batch::Token>& tokens = batch_->tokens;
+  for (std::uint32_t i = 0; i < tokens.size(); ++i) {
+    const bool follows = i > 0 && tokens[i].pages.data() == tokens[i - 1].pages.data() &&
+                         tokens[i].position == tokens[i - 1].position + 1;
+    if (!follows || runs_.back().tokens == most) runs_.push_back({i, 0});
+    ++runs_.back().tokens;
+  }
+}
+
+// Workers take runs and kv heads in turns: later tokens of a sequence cost more than earlier ones.
 void Forward::attend_rows(unsigned worker, std::size_t layer) {
   const kernels::KvLayer cache = cache_.layer(layer);
-  const std::size_t groups = config_.num_kv_heads;
-  const std::size_t group_floats = q_size_ / groups;
+  const std::size_t kv_heads = config_.num_kv_heads;
+  const std::size_t group = config_.num_heads / kv_heads;
   const float scale = 1 / std::sqrt(static_cast<float>(config_.head_dim));
   const bool sliding = config_.sliding_window && config_.sliding_layers[layer];
-  const Range items = part_of(batch_->tokens.size() * groups, 1, worker, workers_);
-  for (std::size_t item = items.begin; item < items.end; ++item) {
-    const Batch::Token& token = batch_->tokens[item / groups];
-    const std::size_t group = item % groups;
-    const std::size_t end = token.position + 1;
-    const std::size_t begin =
-        sliding && end > *config_.sliding_window ? end - *config_.sliding_window : 0;
-    const auto queries =
-        row(q_, item / groups, q_size_).subspan(group * group_floats, group_floats);
-    kernels::attention(cache, token.pages, begin, end, group, queries, scale, queries);
+  for (std::size_t item = worker; item < runs_.size() * kv_heads; item += workers_) {
+    const Run& run = runs_[item / kv_heads];
+    const std::size_t kv_head = item % kv_heads;
+    const Batch::Token& first = batch_->tokens[run.first];
+    kernels::attention(
+        cache, first.pages, kv_head, scale,
+        {.queries = row(q_, run.first, q_size_).data() + kv_head * group * config_.head_dim,
+         .tokens = run.tokens,
+         .stride = q_size_,
+         .group = group,
+         .position = first.position,
+         .window = sliding ? *config_.sliding_window : 0});
   }
 }
 

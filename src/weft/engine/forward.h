@@ -65,6 +65,13 @@ class Forward {
     float floats[kernels::kMatmulScratchFloats];
   };
 
+  // Tokens of one sequence that follow one another in the batch.
+  struct Run {
+    std::uint32_t first = 0;
+    std::uint32_t tokens = 0;
+  };
+
+  void make_runs();
   void work(unsigned worker);
   void barrier() {
     if (workers_ > 1) pool_.barrier();
@@ -117,6 +124,7 @@ class Forward {
   std::vector<Scratch> scratch_;  // [workers]
 
   // Of the step being computed.
+  std::vector<Run> runs_;
   unsigned workers_ = 1;  // how many take part
   const ModelWeights* weights_ = nullptr;
   const Batch* batch_ = nullptr;

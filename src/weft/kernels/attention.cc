@@ -1,7 +1,9 @@
 #include "weft/kernels/attention.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
+#include <type_traits>
 
 #include "weft/base/check.h"
 
@@ -17,30 +19,36 @@ namespace HWY_NAMESPACE {
 
 constexpr std::size_t kStep = 16;  // positions at a time
 constexpr std::size_t kStepVectors = kStep / kLanes;
-constexpr std::size_t kHeads = 8;  // query heads at a time: few models have larger groups
+// A row is one head of one token. So many at a time that the sums of a step fill half of the
+// registers: then a key costs less to load than to multiply.
+constexpr std::size_t kTileRows =
+    std::clamp<std::size_t>(kRegisters / 2 / kStepVectors, 1, kRegisters / 4);
+// Keys and values of so many positions stay in L2 for all tiles of a block.
+constexpr std::size_t kStretch = 64;
 
-// scores[i] = q . key(i) for kStep positions, even and odd components summed apart: two chains to
-// hide the latency.
-HWY_INLINE void dot_keys(const float* q, const float* keys, std::size_t stride,
-                         std::size_t head_dim, V (&scores)[kStepVectors]) {
-  V even[kStepVectors], odd[kStepVectors];
-  for (std::size_t v = 0; v < kStepVectors; ++v) even[v] = odd[v] = hn::Zero(DF());
-  std::size_t i = 0;
-  for (; i + 2 <= head_dim; i += 2) {
-    const V q0 = hn::Set(DF(), q[i]);
-    const V q1 = hn::Set(DF(), q[i + 1]);
-    for (std::size_t v = 0; v < kStepVectors; ++v) {
-      even[v] = hn::MulAdd(q0, hn::LoadU(DF(), keys + i * stride + v * kLanes), even[v]);
-      odd[v] = hn::MulAdd(q1, hn::LoadU(DF(), keys + (i + 1) * stride + v * kLanes), odd[v]);
+// scores[r] = q[r] . key for kStep positions. Each is summed in the order of the components.
+// `queries` are [head_dim][kStride].
+template <std::size_t R, std::size_t kStride>
+HWY_INLINE void dot_keys(const float* queries, const float* keys, std::size_t stride,
+                         std::size_t head_dim, V (&scores)[R * kStepVectors]) {
+  WEFT_UNROLL
+  for (std::size_t i = 0; i < R * kStepVectors; ++i) scores[i] = hn::Zero(DF());
+  for (std::size_t i = 0; i < head_dim; ++i) {
+    V key[kStepVectors];
+    WEFT_UNROLL
+    for (std::size_t v = 0; v < kStepVectors; ++v) key[v] = hn::LoadU(DF(), keys + v * kLanes);
+    WEFT_UNROLL
+    for (std::size_t r = 0; r < R; ++r) {
+      const V q = hn::Set(DF(), queries[r]);
+      WEFT_UNROLL
+      for (std::size_t v = 0; v < kStepVectors; ++v) {
+        V& score = scores[r * kStepVectors + v];
+        score = hn::MulAdd(q, key[v], score);
+      }
     }
+    keys += stride;
+    queries += kStride;
   }
-  if (i < head_dim) {
-    const V q0 = hn::Set(DF(), q[i]);
-    for (std::size_t v = 0; v < kStepVectors; ++v) {
-      even[v] = hn::MulAdd(q0, hn::LoadU(DF(), keys + i * stride + v * kLanes), even[v]);
-    }
-  }
-  for (std::size_t v = 0; v < kStepVectors; ++v) scores[v] = hn::Add(even[v], odd[v]);
 }
 
 // What online softmax carries: the largest score so far and the sum of exp(score - largest).
@@ -51,8 +59,8 @@ struct Softmax {
 
 // Turns positions [first, last) of `scores` into weights[0, kStep), 0 elsewhere. Returns what
 // earlier sums are multiplied by.
-HWY_INLINE float weigh(const V (&scores)[kStepVectors], float scale, std::size_t first,
-                       std::size_t last, Softmax& state, float* weights) {
+HWY_INLINE float weigh(const V* scores, float scale, std::size_t first, std::size_t last,
+                       Softmax& state, float* weights) {
   const DF d;
   const V minus_infinity = hn::Set(d, -std::numeric_limits<float>::infinity());
   const V low = hn::Set(d, static_cast<float>(first));
@@ -80,73 +88,175 @@ HWY_INLINE float weigh(const V (&scores)[kStepVectors], float scale, std::size_t
   return factor;
 }
 
-// out = out * factor + the weighted sum of values [first, last).
-HWY_INLINE void add_values(const float* weights, const float* values, std::size_t head_dim,
-                           std::size_t first, std::size_t last, float factor, float* out) {
+// A row's way through all positions.
+struct Row {
+  float* query = nullptr;  // and where the result goes
+  std::size_t begin = 0, end = 0;
+  Softmax softmax;
+  float sums[kMaxHeadDim];
+};
+
+// rows[r].sums = sums * factors[r] + the values of positions [first, last), weighted.
+template <std::size_t R>
+HWY_INLINE void add_values(const float (*weights)[kStep], const float* values, std::size_t head_dim,
+                           std::size_t first, std::size_t last, const float* factors, Row* rows) {
   const DF d;
+  constexpr std::size_t kVectors = std::clamp<std::size_t>(kRegisters / 2 / R, 1, 4);
   std::size_t i = 0;
-  for (; i + 4 * kLanes <= head_dim; i += 4 * kLanes) {
-    V sums[4];
-    for (std::size_t s = 0; s < 4; ++s) {
-      sums[s] = hn::Mul(hn::LoadU(d, out + i + s * kLanes), hn::Set(d, factor));
+  for (; i + kVectors * kLanes <= head_dim; i += kVectors * kLanes) {
+    V sums[R * kVectors];
+    WEFT_UNROLL
+    for (std::size_t s = 0; s < R * kVectors; ++s) {
+      const V before = hn::LoadU(d, rows[s / kVectors].sums + i + s % kVectors * kLanes);
+      sums[s] = hn::Mul(before, hn::Set(d, factors[s / kVectors]));
     }
     for (std::size_t p = first; p < last; ++p) {
-      const V weight = hn::Set(d, weights[p]);
-      for (std::size_t s = 0; s < 4; ++s) {
-        sums[s] = hn::MulAdd(weight, hn::LoadU(d, values + p * head_dim + i + s * kLanes), sums[s]);
+      V value[kVectors];
+      WEFT_UNROLL
+      for (std::size_t v = 0; v < kVectors; ++v) {
+        value[v] = hn::LoadU(d, values + p * head_dim + i + v * kLanes);
+      }
+      WEFT_UNROLL
+      for (std::size_t r = 0; r < R; ++r) {
+        const V weight = hn::Set(d, weights[r][p]);
+        WEFT_UNROLL
+        for (std::size_t v = 0; v < kVectors; ++v) {
+          sums[r * kVectors + v] = hn::MulAdd(weight, value[v], sums[r * kVectors + v]);
+        }
       }
     }
-    for (std::size_t s = 0; s < 4; ++s) hn::StoreU(sums[s], d, out + i + s * kLanes);
+    WEFT_UNROLL
+    for (std::size_t s = 0; s < R * kVectors; ++s) {
+      hn::StoreU(sums[s], d, rows[s / kVectors].sums + i + s % kVectors * kLanes);
+    }
   }
   for (; i < head_dim; i += kLanes) {
     const std::size_t count = std::min(kLanes, head_dim - i);
-    V sum = hn::Mul(load_tail(out + i, count), hn::Set(d, factor));
-    for (std::size_t p = first; p < last; ++p) {
-      sum = hn::MulAdd(hn::Set(d, weights[p]), load_tail(values + p * head_dim + i, count), sum);
+    for (std::size_t r = 0; r < R; ++r) {
+      V sum = hn::Mul(load_tail(rows[r].sums + i, count), hn::Set(d, factors[r]));
+      for (std::size_t p = first; p < last; ++p) {
+        sum =
+            hn::MulAdd(hn::Set(d, weights[r][p]), load_tail(values + p * head_dim + i, count), sum);
+      }
+      store_tail(sum, rows[r].sums + i, count);
     }
-    store_tail(sum, out + i, count);
   }
 }
 
-// `heads` query heads, at most kHeads. A step's keys and values come from memory once, for the
-// first head; the others find them in L1.
-void attend_heads(const KvLayer& layer, const std::uint32_t* pages, std::size_t begin,
-                  std::size_t end, std::size_t kv_head, const float* queries, std::size_t heads,
-                  float scale, float* out) {
-  const KvLayout& layout = layer.layout;
-  const std::size_t head_dim = layout.head_dim;
-  HWY_ALIGN float sums[kHeads * kMaxHeadDim];
-  HWY_ALIGN float weights[kStep];
-  std::fill_n(sums, heads * head_dim, 0.0f);
-  Softmax states[kHeads];
-  for (std::size_t at = begin / kStep * kStep; at < end; at += kStep) {
-    const float* keys = layer.pages + pages[at / layout.page_tokens] * layout.page_floats() +
-                        2 * kv_head * layout.block_floats();
-    const float* values = keys + layout.block_floats();
-    const std::size_t slot = at % layout.page_tokens;
-    const std::size_t first = std::max(begin, at) - at;
-    const std::size_t last = std::min(end, at + kStep) - at;
-    for (std::size_t h = 0; h < heads; ++h) {
-      V scores[kStepVectors];
-      dot_keys(queries + h * head_dim, keys + slot, layout.page_tokens, head_dim, scores);
-      const float factor = weigh(scores, scale, first, last, states[h], weights);
-      add_values(weights, values + slot * head_dim, head_dim, first, last, factor,
-                 sums + h * head_dim);
-    }
+// Positions [at, at + kStep) for R rows, each as far as it sees them.
+template <std::size_t R>
+HWY_INLINE void attend_step(const KvLayout& layout, const float* keys, std::size_t slot,
+                            std::size_t at, float scale, const float* queries, Row* rows) {
+  V scores[R * kStepVectors];
+  dot_keys<R, R>(queries, keys + slot, layout.page_tokens, layout.head_dim, scores);
+  HWY_ALIGN float weights[R][kStep];
+  float factors[R];
+  std::size_t first[R], last[R];
+  bool alike = true;
+  for (std::size_t r = 0; r < R; ++r) {
+    first[r] = std::max(rows[r].begin, at) - at;
+    last[r] = std::min(std::max(rows[r].end, at), at + kStep) - at;
+    alike = alike && first[r] == first[0] && last[r] == last[0];
+    if (first[r] >= last[r]) continue;
+    factors[r] =
+        weigh(scores + r * kStepVectors, scale, first[r], last[r], rows[r].softmax, weights[r]);
   }
-  for (std::size_t h = 0; h < heads; ++h) {
+  const float* values = keys + layout.block_floats() + slot * layout.head_dim;
+  if (alike) {
+    if (first[0] < last[0]) {
+      add_values<R>(weights, values, layout.head_dim, first[0], last[0], factors, rows);
+    }
+    return;
+  }
+  for (std::size_t r = 0; r < R; ++r) {
+    if (first[r] >= last[r]) continue;
+    add_values<1>(weights + r, values, layout.head_dim, first[r], last[r], factors + r, rows + r);
+  }
+}
+
+struct Positions {
+  const KvLayer& layer;
+  const std::uint32_t* pages;
+  std::size_t kv_head;
+};
+
+template <std::size_t R>
+HWY_NOINLINE void attend_tile(const Positions& in, std::size_t begin, std::size_t end, float scale,
+                              const float* queries, Row* rows) {
+  const KvLayout& layout = in.layer.layout;
+  for (std::size_t at = begin; at < end; at += kStep) {
+    const float* keys = in.layer.pages + in.pages[at / layout.page_tokens] * layout.page_floats() +
+                        2 * in.kv_head * layout.block_floats();
+    attend_step<R>(layout, keys, at % layout.page_tokens, at, scale, queries, rows);
+  }
+}
+
+// Calls f(r, integral_constant R) for tiles of R rows from row r on, until all `count` are done.
+template <typename F>
+HWY_INLINE void for_each_tile(std::size_t count, F&& f) {
+  for (std::size_t r = 0; r < count;) {
+    const std::size_t rows = std::min(kTileRows, std::bit_floor(count - r));
+    if (rows == 1) f(r, std::integral_constant<std::size_t, 1>());
+    if constexpr (kTileRows >= 2) {
+      if (rows == 2) f(r, std::integral_constant<std::size_t, 2>());
+    }
+    if constexpr (kTileRows >= 4) {
+      if (rows == 4) f(r, std::integral_constant<std::size_t, 4>());
+    }
+    if constexpr (kTileRows >= 8) {
+      if (rows == 8) f(r, std::integral_constant<std::size_t, 8>());
+    }
+    r += rows;
+  }
+}
+
+// At most kQueryBlockHeads rows.
+void attend_rows(const Positions& in, float scale, Row* rows, std::size_t count) {
+  const std::size_t head_dim = in.layer.layout.head_dim;
+  // Tile after tile, each [head_dim][rows].
+  HWY_ALIGN float queries[kQueryBlockHeads * kMaxHeadDim];
+  std::size_t begin = rows[0].begin, end = rows[0].end;
+  for_each_tile(count, [&](std::size_t row, auto tile) HWY_ATTR {
+    constexpr std::size_t kR = decltype(tile)::value;
+    for (std::size_t r = 0; r < kR; ++r) {
+      begin = std::min(begin, rows[row + r].begin);
+      end = std::max(end, rows[row + r].end);
+      std::fill_n(rows[row + r].sums, head_dim, 0.0f);
+      for (std::size_t i = 0; i < head_dim; ++i) {
+        queries[row * head_dim + i * kR + r] = rows[row + r].query[i];
+      }
+    }
+  });
+  for (std::size_t at = begin / kStep * kStep; at < end; at += kStretch) {
+    for_each_tile(count, [&](std::size_t row, auto tile) HWY_ATTR {
+      attend_tile<decltype(tile)::value>(in, at, std::min(end, at + kStretch), scale,
+                                         queries + row * head_dim, rows + row);
+    });
+  }
+  for (std::size_t r = 0; r < count; ++r) {
     for (std::size_t i = 0; i < head_dim; ++i) {
-      out[h * head_dim + i] = sums[h * head_dim + i] / states[h].sum;
+      rows[r].query[i] = rows[r].sums[i] / rows[r].softmax.sum;
     }
   }
 }
 
-void attend(const KvLayer& layer, const std::uint32_t* pages, std::size_t begin, std::size_t end,
-            std::size_t kv_head, const float* queries, std::size_t heads, float scale, float* out) {
-  for (std::size_t h = 0; h < heads; h += kHeads) {
-    const std::size_t offset = h * layer.layout.head_dim;
-    attend_heads(layer, pages, begin, end, kv_head, queries + offset, std::min(kHeads, heads - h),
-                 scale, out + offset);
+void attend(const KvLayer& layer, const std::uint32_t* pages, std::size_t kv_head, float scale,
+            const QueryBlock& block) {
+  const std::size_t head_dim = layer.layout.head_dim;
+  Row rows[kQueryBlockHeads];
+  const std::size_t total = block.tokens * block.group;
+  for (std::size_t first = 0; first < total; first += kQueryBlockHeads) {
+    const std::size_t count = std::min(kQueryBlockHeads, total - first);
+    for (std::size_t r = 0; r < count; ++r) {
+      const std::size_t token = (first + r) / block.group;
+      const std::size_t head = (first + r) % block.group;
+      const std::size_t end = block.position + token + 1;
+      rows[r].query = block.queries + token * block.stride + head * head_dim;
+      rows[r].end = end;
+      rows[r].begin = block.window != 0 && block.window < end ? end - block.window : 0;
+      rows[r].softmax = {};
+    }
+    attend_rows({layer, pages, kv_head}, scale, rows, count);
   }
 }
 
@@ -175,15 +285,11 @@ void store_kv(const KvLayer& layer, std::uint32_t page, std::size_t slot,
   }
 }
 
-void attention(const KvLayer& layer, std::span<const std::uint32_t> pages, std::size_t begin,
-               std::size_t end, std::size_t kv_head, std::span<const float> queries, float scale,
-               std::span<float> out) {
-  const std::size_t head_dim = layer.layout.head_dim;
-  WEFT_DCHECK(begin < end && end <= pages.size() * layer.layout.page_tokens);
-  WEFT_DCHECK(head_dim <= kMaxHeadDim && queries.size() == out.size());
-  HWY_DYNAMIC_DISPATCH(attend)
-  (layer, pages.data(), begin, end, kv_head, queries.data(), queries.size() / head_dim, scale,
-   out.data());
+void attention(const KvLayer& layer, std::span<const std::uint32_t> pages, std::size_t kv_head,
+               float scale, const QueryBlock& block) {
+  WEFT_DCHECK(block.position + block.tokens <= pages.size() * layer.layout.page_tokens);
+  WEFT_DCHECK(layer.layout.head_dim <= kMaxHeadDim);
+  HWY_DYNAMIC_DISPATCH(attend)(layer, pages.data(), kv_head, scale, block);
 }
 
 }  // namespace weft::kernels

@@ -1,6 +1,6 @@
 #pragma once
-// Attention of one query token over keys and values in pages. Pure functions, no allocation; they
-// may run side by side on different tokens or heads.
+// Attention of query tokens over keys and values in pages. Pure functions, no allocation; they may
+// run side by side on different tokens or heads.
 
 #include <cstddef>
 #include <cstdint>
@@ -39,14 +39,26 @@ struct KvLayer {
 void store_kv(const KvLayer& layer, std::uint32_t page, std::size_t slot,
               std::span<const float> keys, std::span<const float> values);
 
-// softmax(q . K * scale) . V over positions [begin, end) of a sequence: position p is slot p %
-// page_tokens of page pages[p / page_tokens]. begin is above 0 for a sliding window; pages before
-// it are not read. `queries` and `out` are [group, head_dim]: the query heads that share `kv_head`;
-// out may be queries. Requires begin < end. Online softmax, 16 positions (by absolute number) at a
-// time in order, so that a result depends on its own query, keys, values, begin and scale alone:
-// not on the page size, the pages' places, or the other heads.
-void attention(const KvLayer& layer, std::span<const std::uint32_t> pages, std::size_t begin,
-               std::size_t end, std::size_t kv_head, std::span<const float> queries, float scale,
-               std::span<float> out);
+// The query heads of `group` that share one kv head, for `tokens` consecutive tokens of a sequence.
+// Head h of token t is the head_dim floats at queries + t * stride + h * head_dim, and is written
+// over with its result.
+struct QueryBlock {
+  float* queries = nullptr;
+  std::size_t tokens = 0;
+  std::size_t stride = 0;
+  std::size_t group = 0;
+  std::size_t position = 0;  // of the first token
+  std::size_t window = 0;    // how many positions, its own included, a token sees; 0: all
+};
+// Keys and values come from memory once for so many heads of tokens: blocks are best no larger.
+inline constexpr std::size_t kQueryBlockHeads = 32;
+
+// softmax(q . K * scale) . V over the positions from a token's own back to the first, or to the
+// window's: position p is slot p % page_tokens of page pages[p / page_tokens]. Pages before the
+// window are not read. Online softmax, 16 positions (by absolute number) at a time in order, so
+// that a result depends on its own query, keys, values, position, window and scale alone: not on
+// the page size, the pages' places, or the other heads and tokens.
+void attention(const KvLayer& layer, std::span<const std::uint32_t> pages, std::size_t kv_head,
+               float scale, const QueryBlock& block);
 
 }  // namespace weft::kernels

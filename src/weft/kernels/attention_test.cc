@@ -37,8 +37,13 @@ struct Sequence {
 
   std::vector<float> attend(std::span<const float> queries, std::size_t kv_head, float scale,
                             std::size_t begin, std::size_t end) {
-    std::vector<float> out(queries.size(), kNan);
-    attention(layer(), pages, begin, end, kv_head, queries, scale, out);
+    std::vector<float> out(queries.begin(), queries.end());
+    attention(layer(), pages, kv_head, scale,
+              {.queries = out.data(),
+               .tokens = 1,
+               .group = queries.size() / layout.head_dim,
+               .position = end - 1,
+               .window = end - begin});
     return out;
   }
 
@@ -134,14 +139,48 @@ TEST_P(Attention, ResultDependsOnNeitherPageSizeNorNeighbours) {
   }
 }
 
-TEST_P(Attention, MayBeInPlace) {
-  Sequence sequence(40, {1, 48, 16});
-  auto queries = random_floats(9 * 48, 5);
-  const auto expected = sequence.attend(queries, 0, 0.2f, 0, 40);
+TEST_P(Attention, TokensOfABlockAreAsEachAlone) {
+  const std::size_t head_dim = 80;
+  Sequence sequence(100, {2, head_dim, 16});
+  for (const std::size_t group : {1, 2, 3, 5, 33}) {
+    const std::size_t stride = group * head_dim + 7;
+    for (const std::size_t position : {0, 1, 15, 40, 63}) {
+      for (const std::size_t window : {0, 1, 7, 16, 37}) {
+        auto queries = random_floats(37 * stride, 5, 2.0f);
+        const auto before = queries;
 
-  attention(sequence.layer(), sequence.pages, 0, 40, 0, queries, 0.2f, queries);
+        attention(sequence.layer(), sequence.pages, 1, 0.1f,
+                  {queries.data(), 37, stride, group, position, window});
 
-  EXPECT_EQ(queries, expected);
+        for (std::size_t t = 0; t < 37; ++t) {
+          const std::size_t end = position + t + 1;
+          const std::size_t begin = window != 0 && window < end ? end - window : 0;
+          const auto alone = sequence.attend(
+              std::span(before).subspan(t * stride, group * head_dim), 1, 0.1f, begin, end);
+          ASSERT_TRUE(
+              std::ranges::equal(alone, std::span(queries).subspan(t * stride, group * head_dim)));
+          ASSERT_TRUE(
+              std::ranges::equal(std::span(before).subspan(t * stride + group * head_dim, 7),
+                                 std::span(queries).subspan(t * stride + group * head_dim, 7)));
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Attention, NanOfALaterTokenDoesNotReachEarlierOnes) {
+  Sequence sequence(40, {1, 32, 16});
+  for (const std::size_t token : {17, 30}) {
+    std::fill_n(sequence.keys.begin() + static_cast<std::ptrdiff_t>(token * 32), 32, kNan);
+    store_kv(sequence.layer(), sequence.pages[token / 16], token % 16,
+             std::span(sequence.keys).subspan(token * 32, 32),
+             std::span(sequence.keys).subspan(token * 32, 32));
+  }
+  auto queries = random_floats(40 * 32, 5);
+
+  attention(sequence.layer(), sequence.pages, 0, 0.2f, {queries.data(), 40, 32, 1, 0, 0});
+
+  for (std::size_t t = 0; t < 40; ++t) EXPECT_EQ(std::isnan(queries[t * 32]), t >= 17) << t;
 }
 
 TEST_P(Attention, LargeScoresDoNotOverflow) {

@@ -18,13 +18,8 @@ namespace HWY_NAMESPACE {
 
 // Tiles are as large as the registers allow: sums, a row of vectors of W, one of A, and a mask for
 // bf16.
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON
-constexpr std::size_t kTileRows = 8;
-constexpr std::size_t kFourRowColumns = 4;
-#else
-constexpr std::size_t kTileRows = 4;
-constexpr std::size_t kFourRowColumns = 2;
-#endif
+constexpr std::size_t kTileRows = kRegisters == 32 ? 8 : 4;
+constexpr std::size_t kFourRowColumns = kRegisters == 32 ? 4 : 2;
 constexpr std::size_t kPanelVectors = 3;
 constexpr std::size_t kPanelColumns = kPanelVectors * kLanes;
 constexpr std::size_t kPanelDepth =
@@ -142,13 +137,6 @@ struct Output {
   float* c;
   std::size_t stride;
 };
-
-// GCC keeps an array in memory unless the loops over it are gone early.
-#if HWY_COMPILER_GCC_ACTUAL
-#define WEFT_UNROLL _Pragma("GCC unroll 24")
-#else
-#define WEFT_UNROLL
-#endif
 
 // Adds the products of R rows and N columns of W. Without the barrier GCC reads x from memory for
 // each of its uses, and loads become the limit.

@@ -30,6 +30,19 @@ using V = hn::Vec<DF>;
 // Constants and not calls: arrays of vectors need them. Scalable targets are disabled
 // (CMakeLists.txt).
 inline constexpr std::size_t kLanes = hn::MaxLanes(DF());
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON
+inline constexpr std::size_t kRegisters = 32;
+#else
+inline constexpr std::size_t kRegisters = 16;
+#endif
+
+// GCC keeps an array of vectors in memory unless the loops over it are gone early.
+#undef WEFT_UNROLL
+#if HWY_COMPILER_GCC_ACTUAL
+#define WEFT_UNROLL _Pragma("GCC unroll 24")
+#else
+#define WEFT_UNROLL
+#endif
 
 // Elements of W at p + i * size: lanes 0, 1, ... in order.
 struct Bf16 {
