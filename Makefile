@@ -8,7 +8,7 @@ export CCACHE_BASEDIR := $(CURDIR)
 JOBS ?= $(shell nproc)
 OUT ?= out/demo
 
-.PHONY: help setup build demo test bench bench-transfer bench-pause bench-delta check chaos format clean
+.PHONY: help setup build demo test bench bench-transfer bench-pause bench-delta bench-engine check chaos format clean
 
 help:
 	@echo 'make demo     a trainer improves a model through weft while a server generates (at most 10 minutes)'
@@ -18,6 +18,7 @@ help:
 	@echo 'make bench-transfer  push and pull of 1.19 GB beside iperf3, a bare loop, nginx and curl'
 	@echo 'make bench-pause     what a commit does to sequences that decode'
 	@echo 'make bench-delta     bytes and speed of deltas beside XOR and zstd, NeMo-RL, COO, zstd --patch-from'
+	@echo 'make bench-engine    decode, prompts and serving beside llama.cpp (built here once, some six minutes)'
 	@echo 'make check    format, layers, lints, clang-tidy, and the tests under sanitizers'
 	@echo 'make chaos    faults in networks, processes and disks, 10,000 connections, schemathesis'
 	@echo 'make format   rewrite the sources with clang-format'
@@ -59,6 +60,13 @@ bench-pause: setup
 bench-delta: setup
 	$(call ninja,release,delta_bench)
 	@build/release/bin/delta_bench $(BENCH_FLAGS)
+
+# Configured again, so that oneDNN is found if it was only just installed.
+bench-engine:
+	@tools/setup.sh bench
+	@cmake --preset release >/dev/null
+	$(call ninja,release,weft engine_worker matmul_worker)
+	@/usr/bin/python3 bench/engine_bench.py $(BENCH_FLAGS)
 
 check: setup
 	@tools/check.sh

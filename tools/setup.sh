@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Brings a bare Debian 12 to a working build: packages, and libtorch in .venv. Needs root or sudo only when a
 # package is missing. Quick when there is nothing to do.
-# usage: tools/setup.sh [bench]      bench: what `make bench-transfer` compares with, too
+# usage: tools/setup.sh [bench]      bench: what `make bench-transfer` and `make bench-engine` compare with, too
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,7 +13,7 @@ packages=(
   clang-14 libclang-rt-14-dev clang-tidy-14 clang-format-14 clang-tools-14
   python3 python3-venv nginx-light
 )
-[ "${1:-}" != bench ] || packages+=(iperf3 b3sum)
+[ "${1:-}" != bench ] || packages+=(iperf3 b3sum libdnnl-dev)
 # What libtorch_cpu.so of the PyPI wheel needs, and nothing more: importing torch in Python takes 2 GB more.
 wheels=(torch==2.13.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
 
