@@ -159,7 +159,9 @@ void Trainer::open() {
   offer_.replace = machine_->replaces();
   network_.call<PushMachine::Opened>(
       *this, receiver_, "POST uploads " + offer_.content->name,
-      [this, offer = offer_](const auto& reply) { receiver_.open_upload(session_, offer, reply); },
+      [this, owner = session_, offer = offer_](const auto& reply) {
+        receiver_.open_upload(owner, offer, reply);
+      },
       mine<PushMachine::Opened>([this](const auto& answer) {
         machine_->opened(answer, retry_after(answer));
         if (answer) uploads_.push_back(answer->upload);
@@ -185,7 +187,10 @@ void Trainer::send() {
     network_.send(
         *this, receiver_, fmt::format("PUT {} blocks to {}", blocks.size(), upload),
         blocks.size() * kPiecesOfBlock,
-        [this, upload, blocks] { return receiver_.open_body(session_, upload, blocks); }, sent);
+        [this, owner = session_, upload, blocks] {
+          return receiver_.open_body(owner, upload, blocks);
+        },
+        sent);
   }
 }
 
@@ -193,7 +198,7 @@ void Trainer::seal() {
   const std::string upload = machine_->upload();
   network_.call<std::string>(
       *this, receiver_, "POST seal " + upload,
-      [this, upload](const auto& reply) { receiver_.seal(session_, upload, reply); },
+      [this, owner = session_, upload](const auto& reply) { receiver_.seal(owner, upload, reply); },
       mine<std::string>([this](const auto& id) {
         if (id && !means(*id)) {
           simulation.violated(rule::kAnswer,
@@ -212,8 +217,8 @@ void Trainer::commit() {
   }
   network_.call<VersionName>(
       *this, receiver_, "POST commit " + upload,
-      [this, upload, wish = wish()](const auto& reply) {
-        receiver_.commit(session_, upload, wish, reply);
+      [this, owner = session_, upload, wish = wish()](const auto& reply) {
+        receiver_.commit(owner, upload, wish, reply);
       },
       mine<VersionName>([this](const auto& version) {
         if (version && (!means(version->id) || version->label != wish().label)) {
@@ -232,8 +237,8 @@ void Trainer::drop() {
   const std::string upload = machine_->upload();
   network_.call<bool>(
       *this, receiver_, "DELETE " + upload,
-      [this, upload](const auto& reply) {
-        const auto aborted = receiver_.abort(session_, upload);
+      [this, owner = session_, upload](const auto& reply) {
+        const auto aborted = receiver_.abort(owner, upload);
         aborted ? reply(true) : reply(aborted.error());
       },
       mine<bool>([this](const auto&) {
@@ -290,7 +295,9 @@ void Trainer::roll_back() {
       simulation.random.chance(50) ? std::optional(known_->id()) : std::nullopt;
   network_.call<VersionName>(
       *this, receiver_, "PUT heads/main " + library.name_of(id),
-      [=, this](const auto& reply) { receiver_.roll_back(session_, id, expected, reply); },
+      [=, this, owner = session_](const auto& reply) {
+        receiver_.roll_back(owner, id, expected, reply);
+      },
       [this, id](const auto& version) {
         if (version && version->id != id) {
           simulation.violated(rule::kRollback, "a rollback was answered with another version");
@@ -311,7 +318,8 @@ void Trainer::send_odd_block(const std::string& upload) {
   }
   network_.send(
       *this, receiver_, fmt::format("PUT a block of {} to {} (odd)", other.content->name, upload),
-      kPiecesOfBlock, [=, this] { return receiver_.open_body(session_, upload, {block}); },
+      kPiecesOfBlock,
+      [=, this, owner = session_] { return receiver_.open_body(owner, upload, {block}); },
       [](const auto&) {});
 }
 
