@@ -110,6 +110,9 @@ void add_flags(CLI::App& command, Flags& flags) {
       ->capture_default_str();
   add_bytes(command, "--kv-cache-memory", options.engine.kv_cache_bytes,
             "of keys and values; 0: by the memory there is");
+  command.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching",
+                   options.engine.prefix_caching,
+                   "sequences that begin alike share keys and values (default: on)");
   command.add_flag("--deterministic", options.engine.deterministic,
                    "results do not depend on what else runs, bit for bit; slower");
   add_update_flags(command, flags);

@@ -72,6 +72,7 @@ Scheduler::Admission EngineImpl::admission() const {
 
 void EngineImpl::finish(Generation& generation, FinishEvent event) {
   leave_queue(generation);
+  event.cached_tokens = generation.cached;
   scheduler_.remove(generation);
   ++finished_counter(event.reason);
   const auto ended = generations_.extract(generation.id);
@@ -106,7 +107,15 @@ void EngineImpl::abort_all() {
 }
 
 void EngineImpl::complete_pauses() {
-  for (const auto& done : std::exchange(pauses_, {})) done();
+  for (const Pause& pause : std::exchange(pauses_, {})) {
+    if (pause.clear_cache) clear_cache(pause.mode == PauseMode::kKeep);
+    if (pause.done) pause.done();
+  }
+}
+
+void EngineImpl::clear_cache(bool recompute_running) {
+  scheduler_.clear_cache();
+  if (recompute_running) scheduler_.drop_computed();
 }
 
 void EngineImpl::publish_stats() {
@@ -115,6 +124,8 @@ void EngineImpl::publish_stats() {
   counters_.kv_cache_usage =
       1.0 - static_cast<double>(pages_.free_pages()) / static_cast<double>(pages_.total_pages());
   counters_.preemptions = scheduler_.preemptions();
+  counters_.prefix_cache_queries = scheduler_.cache_stats().queries;
+  counters_.prefix_cache_hits = scheduler_.cache_stats().hits;
   const auto retired = retired_.lock();
   counters_.on_retired = 0;
   if (retired) {

@@ -23,8 +23,11 @@ struct EngineOptions {
   std::uint64_t max_queued = 16'384;  // sequences waiting; past it submit() is kOverloaded
   std::uint64_t kv_cache_bytes = 0;   // 0: chosen from the memory there is
   std::uint64_t page_tokens = 16;     // of the KV cache
-  // Every result bit for bit independent of batch, chunking, preemption, threads and neighbours;
-  // slower.
+  // Sequences that begin with the same full pages of tokens, on the same weights and with the same
+  // salt, share them.
+  bool prefix_caching = true;
+  // Every result bit for bit independent of batch, chunking, prefix cache, preemption, threads and
+  // neighbours; slower.
   bool deterministic = false;
 };
 
@@ -54,7 +57,8 @@ struct EngineStats {
   std::uint64_t running = 0, waiting = 0;
   double kv_cache_usage = 0;  // 0 to 1
   std::uint64_t prompt_tokens = 0, generation_tokens = 0, preemptions = 0, steps = 0;
-  double step_seconds = 0;  // sum over all steps
+  double step_seconds = 0;                                        // sum over all steps
+  std::uint64_t prefix_cache_queries = 0, prefix_cache_hits = 0;  // prompt tokens
   std::uint64_t finished_stop = 0, finished_length = 0, finished_abort = 0, finished_error = 0;
   // Sequences that end on the set served before, and what it was called; null when there are none.
   std::uint64_t on_retired = 0;
@@ -82,11 +86,15 @@ class Engine {
 
   // vLLM's pause modes: abort ends all that runs or waits, wait lets the running ones end, keep
   // freezes them. New sequences queue. `done` is called on the engine's thread when the pause is
-  // complete. With `clear_cache`, kept sequences compute their keys and values again when they go
-  // on.
+  // complete. With `clear_cache` the prefix cache is empty then, and kept sequences compute their
+  // keys and values again when they go on.
   virtual void pause(PauseMode mode, bool clear_cache, std::function<void()> done) = 0;
   virtual void resume() = 0;
   virtual bool is_paused() const = 0;
+
+  // No sequence finds what was computed before. With `recompute_running`, those that run compute
+  // their keys and values again.
+  virtual void reset_prefix_cache(bool recompute_running) = 0;
 
   // Between two steps, the next step's weights become `weights`, and every token from then on says
   // the new version, save those of sequences that finish on the old set: while there are some, a

@@ -44,7 +44,8 @@ class EngineImpl final : public Engine, private LogitsConsumer {
         options_(options),
         pages_(static_cast<std::uint32_t>(size.pages)),
         cache_(std::move(cache)),
-        scheduler_({options.max_num_seqs, options.max_num_batched_tokens, options.page_tokens},
+        scheduler_({options.max_num_seqs, options.max_num_batched_tokens, options.page_tokens,
+                    options.prefix_caching},
                    pages_),
         pool_(options.threads),
         forward_(config_,
@@ -77,8 +78,7 @@ class EngineImpl final : public Engine, private LogitsConsumer {
         [this, mode, clear_cache, done = std::move(done)] {
           pause_mode_ = mode;
           if (mode == PauseMode::kAbort) abort_all();
-          if (clear_cache && mode == PauseMode::kKeep) scheduler_.drop_computed();
-          if (done) pauses_.push_back(done);
+          pauses_.push_back({mode, clear_cache, done});
         },
         true);
   }
@@ -89,6 +89,9 @@ class EngineImpl final : public Engine, private LogitsConsumer {
           complete_pauses();
         },
         false);
+  }
+  void reset_prefix_cache(bool recompute_running) override {
+    post([this, recompute_running] { clear_cache(recompute_running); });
   }
   bool is_paused() const override { return paused_.load(std::memory_order_relaxed); }
 
@@ -119,6 +122,11 @@ class EngineImpl final : public Engine, private LogitsConsumer {
  private:
   using Clock = std::chrono::steady_clock;
   using Command = std::function<void()>;
+  struct Pause {
+    PauseMode mode = PauseMode::kAbort;
+    bool clear_cache = false;
+    std::function<void()> done;  // may be empty
+  };
   // A change of weights that has happened and is not told yet.
   struct Change {
     std::shared_ptr<RunningSet> old;
@@ -143,6 +151,7 @@ class EngineImpl final : public Engine, private LogitsConsumer {
                       std::function<void(SwapReport)> done);
   // What a sequence that ran on the set served before does now.
   void update(Generation& generation, OnUpdate on_update);
+  void continue_on_current(Generation& generation);
   void recompute(Generation& generation);
   void report_changes();
   void step(std::span<const Slice> slices);
@@ -158,6 +167,7 @@ class EngineImpl final : public Engine, private LogitsConsumer {
   bool leave_queue(Generation& generation);
   void abort_all();
   void complete_pauses();
+  void clear_cache(bool recompute_running);
   void publish_stats();
   Scheduler::Admission admission() const;
 
@@ -174,7 +184,7 @@ class EngineImpl final : public Engine, private LogitsConsumer {
   std::vector<Change> changes_;          // since the last step
   std::map<SequenceId, std::shared_ptr<Generation>> generations_;  // by arrival
   std::optional<PauseMode> pause_mode_;
-  std::vector<std::function<void()>> pauses_;  // whom to tell when the pause is complete
+  std::vector<Pause> pauses_;  // not complete yet
   bool stopping_ = false;
   Clock::time_point step_end_;     // of the last step, or when the thread last woke up
   Batch batch_;                    // of the step in progress

@@ -14,43 +14,20 @@
 namespace weft {
 namespace {
 
+using testing::blocking_pause;
+using testing::greedy;
+using testing::named;
 using testing::RecordingSink;
+using testing::submit;
+using testing::Submitted;
 using testing::tiny_config;
 using testing::tiny_weights;
-
-VersionName named(std::string label) {
-  return {.id = "blake3:" + label, .label = label};
-}
 
 std::unique_ptr<Engine> make_engine(EngineOptions options = {.threads = 2},
                                     const ModelConfig& config = tiny_config(),
                                     std::uint64_t seed = 1) {
   auto weights = tiny_weights(config, DType::kBF16, seed);
   return Engine::create(config, options, std::move(weights), named("one")).value();
-}
-
-struct Submitted {
-  SequenceId id;
-  std::shared_ptr<RecordingSink> sink;
-};
-Submitted submit(Engine& engine, std::vector<std::uint32_t> prompt, SamplingParams sampling) {
-  auto sink = std::make_shared<RecordingSink>();
-  auto id = engine.submit({std::move(prompt), std::move(sampling), sink, ""});
-  return {id.value(), std::move(sink)};
-}
-
-SamplingParams greedy(std::uint64_t max_tokens) {
-  SamplingParams params;
-  params.temperature = 0;
-  params.max_tokens = max_tokens;
-  params.ignore_eos = true;
-  return params;
-}
-
-void blocking_pause(Engine& engine, PauseMode mode, bool clear_cache = false) {
-  std::promise<void> done;
-  engine.pause(mode, clear_cache, [&] { done.set_value(); });
-  done.get_future().get();
 }
 
 SwapReport blocking_swap(Engine& engine, std::shared_ptr<const WeightSet> weights,
@@ -349,121 +326,6 @@ TEST(Engine, LosesNoSequenceUnderCallsFromSeveralThreads) {
   EXPECT_EQ(
       stats.finished_stop + stats.finished_length + stats.finished_abort + stats.finished_error,
       all.size());
-}
-
-// ---- The deterministic mode ----
-
-struct Outcome {
-  std::vector<std::uint32_t> tokens;
-  std::vector<float> logprobs;
-
-  bool operator==(const Outcome&) const = default;
-};
-
-Outcome outcome_of(const RecordingSink& sink) {
-  Outcome outcome;
-  for (const TokenEvent& event : sink.events()) {
-    outcome.tokens.push_back(event.token);
-    outcome.logprobs.push_back(event.scored.chosen.logprob);
-  }
-  return outcome;
-}
-
-struct Job {
-  std::vector<std::uint32_t> prompt;
-  SamplingParams params;
-};
-
-std::vector<Job> random_jobs(std::mt19937_64& random, std::size_t count) {
-  const auto uniform = [&](std::uint32_t low, std::uint32_t high) {
-    return std::uniform_int_distribution<std::uint32_t>(low, high)(random);
-  };
-  std::vector<Job> jobs(count);
-  for (Job& job : jobs) {
-    job.prompt.resize(uniform(1, 70));
-    for (std::uint32_t& token : job.prompt) token = uniform(0, 63);
-    job.params.max_tokens = uniform(1, 40);
-    job.params.seed = random();
-    job.params.ignore_eos = true;
-    job.params.logprobs = 0;
-    if (uniform(0, 2) == 0) job.params.temperature = 0;
-    if (uniform(0, 2) == 0) job.params.top_p = 0.8;
-    if (uniform(0, 2) == 0) job.params.repetition_penalty = 1.2;
-  }
-  return jobs;
-}
-
-// Rescores prompt and output as one prompt and compares the output's log-probabilities bit for bit.
-void expect_rescored_equal(Engine& engine, const Job& job, const Outcome& outcome) {
-  std::vector<std::uint32_t> all = job.prompt;
-  all.insert(all.end(), outcome.tokens.begin(), outcome.tokens.end());
-  SamplingParams params = greedy(0);
-  params.prompt_logprobs = 0;
-  const auto sequence = submit(engine, all, params);
-  sequence.sink->blocking_finish();
-  const auto prompt = sequence.sink->prompt();
-  for (std::size_t i = 0; i < outcome.logprobs.size(); ++i) {
-    ASSERT_EQ(prompt[job.prompt.size() + i].chosen.logprob, outcome.logprobs[i]) << "token " << i;
-  }
-}
-
-TEST(EngineDeterministic, NothingButTheRequestDecidesAResult) {
-  const auto config = tiny_config();
-  std::mt19937_64 random(5);
-  const std::vector<Job> jobs = random_jobs(random, 24);
-  std::vector<Outcome> alone;
-  {
-    const auto engine = make_engine({.threads = 1, .deterministic = true}, config);
-    for (const Job& job : jobs) {
-      const auto sequence = submit(*engine, job.prompt, job.params);
-      sequence.sink->blocking_finish();
-      alone.push_back(outcome_of(*sequence.sink));
-      expect_rescored_equal(*engine, job, alone.back());
-    }
-  }
-  const std::uint64_t page_bytes = 16 * 2 * 2 * 2 * 16 * sizeof(float);
-  for (int round = 0; round < 6; ++round) {
-    SCOPED_TRACE(round);
-    // Chunks of odd sizes, one to three threads, and, every second time, pages for two sequences
-    // only.
-    EngineOptions options{.threads = 1u + static_cast<unsigned>(round) % 3,
-                          .max_num_seqs = 3u + random() % 20,
-                          .max_num_batched_tokens = 7u + random() % 90,
-                          .page_tokens = round % 2 == 0 ? 16u : 32u,
-                          .deterministic = true};
-    options.max_model_len = 128;
-    if (round % 2 == 0) options.kv_cache_bytes = 14 * page_bytes;
-    const auto engine = make_engine(options, config);
-    std::vector<Submitted> submitted;
-    for (const Job& job : jobs) submitted.push_back(submit(*engine, job.prompt, job.params));
-    engine->cancel(submit(*engine, {1, 2, 3}, greedy(50)).id);
-    blocking_pause(*engine, PauseMode::kKeep, round % 3 == 0);
-    engine->resume();
-    for (std::size_t i = 0; i < jobs.size(); ++i) {
-      submitted[i].sink->blocking_finish();
-      ASSERT_EQ(outcome_of(*submitted[i].sink), alone[i]) << "job " << i;
-    }
-    if (round % 2 == 0) {
-      EXPECT_GT(engine->stats().preemptions, 0u);
-    }
-  }
-}
-
-TEST(EngineDeterministic, RescoringEqualsGenerationInEveryDtypeAndWithAWindow) {
-  auto config = tiny_config();
-  config.sliding_window = 20;
-  config.sliding_layers = {true, false};
-  std::mt19937_64 random(6);
-  for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
-    const auto engine = Engine::create(config, {.threads = 2, .deterministic = true},
-                                       tiny_weights(config, dtype, 3), named("one"))
-                            .value();
-    for (const Job& job : random_jobs(random, 6)) {
-      const auto sequence = submit(*engine, job.prompt, job.params);
-      sequence.sink->blocking_finish();
-      expect_rescored_equal(*engine, job, outcome_of(*sequence.sink));
-    }
-  }
 }
 
 }  // namespace

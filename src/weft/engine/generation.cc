@@ -69,11 +69,13 @@ Result<std::shared_ptr<Generation>> make_generation(SequenceId id, SequenceReque
   generation->tokens = std::move(request.prompt);
   generation->sampling = std::move(request.sampling);
   generation->sink = std::move(request.sink);
+  generation->cache_salt = std::move(request.cache_salt);
   generation->on_update = request.on_update;
   if (!generation->sampling.ignore_eos) {
     generation->end_token_ids = std::move(request.end_token_ids).value_or(config.eos_token_ids);
   }
   if (generation->sampling.prompt_logprobs) {
+    generation->reads_cache = false;  // the logits of every position are wanted
     generation->prompt_scores.resize(generation->prompt_tokens);
     for (std::size_t i = 0; i < generation->prompt_tokens; ++i) {
       generation->prompt_scores[i].chosen.token = generation->tokens[i];

@@ -17,20 +17,30 @@ class PagePool {
  public:
   explicit PagePool(std::uint32_t pages);
 
-  // A page with one reference; nothing when none is free. The page freed last comes first: its
-  // memory is the warmest.
+  // The next free page, with one reference; nothing when none is free.
   std::optional<std::uint32_t> try_take();
-  // Requires, both: the page is taken. The last release frees it.
+  // A free page is free no more.
   void add_reference(std::uint32_t page);
-  void release(std::uint32_t page);
+  // Requires a reference; the last release frees it. It is the next to be taken, for its memory is
+  // the warmest, or with `keep`, because what it holds may be of use again, the last.
+  void release(std::uint32_t page, bool keep = false);
 
   std::uint32_t references(std::uint32_t page) const { return references_.at(page); }
   std::size_t total_pages() const { return references_.size(); }
-  std::size_t free_pages() const { return free_.size(); }
+  std::size_t free_pages() const { return free_pages_; }
 
  private:
+  struct Link {
+    std::uint32_t before = 0, after = 0;
+  };
+  void insert(std::uint32_t page, std::uint32_t before);
+  void unlink(std::uint32_t page);
+
   std::vector<std::uint32_t> references_;  // [pages], 0: free
-  std::vector<std::uint32_t> free_;
+  // A ring of the free pages in the order in which they are taken; the one past the last page is
+  // its start and end.
+  std::vector<Link> links_;  // [pages + 1]
+  std::size_t free_pages_ = 0;
 };
 
 // The pages' floats: [layers, pages, layout.page_floats()]. One thread, save that writers of

@@ -57,13 +57,14 @@ struct TokenEvent {
   std::uint32_t token = 0;
   ScoredToken scored;
   std::shared_ptr<const VersionName> version;  // what sampled it
+  std::uint64_t cached_tokens = 0;             // as at the end
 };
 struct FinishEvent {
   FinishReason reason = FinishReason::kStop;
   std::optional<std::uint32_t> stop_token =
       {};                           // the stop_token_ids entry or end token that ended it
   std::optional<Error> error = {};  // with kError
-  std::uint64_t cached_tokens = 0;  // prompt tokens whose keys and values were not computed again
+  std::uint64_t cached_tokens = 0;  // prompt tokens whose keys and values were there already
 };
 class SequenceSink {
  public:
@@ -82,7 +83,7 @@ struct SequenceRequest {
   std::vector<std::uint32_t> prompt;  // not empty, every id below the vocabulary's size
   SamplingParams sampling;
   std::shared_ptr<SequenceSink> sink;
-  std::string cache_salt;
+  std::string cache_salt;  // keys and values are shared among sequences with the same one only
   std::optional<OnUpdate> on_update{};  // nothing: what the update says
   // The end tokens; nothing: the config's.
   std::optional<std::vector<std::uint32_t>> end_token_ids{};

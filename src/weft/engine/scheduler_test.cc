@@ -1,39 +1,51 @@
 #include "weft/engine/scheduler.h"
 
 #include <algorithm>
-#include <list>
-#include <map>
-#include <random>
-#include <set>
+#include <numeric>
 
 #include <gtest/gtest.h>
 
 namespace weft {
 namespace {
 
-constexpr std::uint64_t kPageTokens = 16;
+using Admission = Scheduler::Admission;
 
-Sequence sequence_of(std::size_t tokens) {
+// Tokens first, first + 1, ...
+Sequence sequence_of(std::size_t tokens, std::uint32_t first) {
   Sequence sequence;
-  sequence.tokens.assign(tokens, 1);
+  sequence.tokens.resize(tokens);
+  std::iota(sequence.tokens.begin(), sequence.tokens.end(), first);
   return sequence;
+}
+
+std::vector<Slice> step(Scheduler& scheduler) {
+  const auto slices = scheduler.schedule(Admission::kAll);
+  std::vector<Slice> computed(slices.begin(), slices.end());
+  scheduler.complete();
+  return computed;
+}
+
+// Runs it by itself until its prompt is computed, and ends it.
+void run_to_end(Scheduler& scheduler, Sequence sequence) {
+  scheduler.add(sequence);
+  while (sequence.computed < sequence.tokens.size()) step(scheduler);
+  scheduler.remove(sequence);
 }
 
 TEST(Scheduler, CutsAPromptToTheBudgetAndGoesOnWithTheNextStep) {
   PagePool pool(8);
   Scheduler scheduler({.max_num_seqs = 4, .max_num_batched_tokens = 20}, pool);
-  Sequence first = sequence_of(30);
-  Sequence second = sequence_of(5);
+  Sequence first = sequence_of(30, 100);
+  Sequence second = sequence_of(5, 200);
   scheduler.add(first);
   scheduler.add(second);
 
-  const auto one = scheduler.schedule(Scheduler::Admission::kAll);
+  const auto one = step(scheduler);
   ASSERT_EQ(one.size(), 1u);
   EXPECT_EQ(one[0].end, 20u);
   EXPECT_FALSE(one[0].reaches_end());
-  scheduler.complete();
 
-  const auto two = scheduler.schedule(Scheduler::Admission::kAll);
+  const auto two = step(scheduler);
   ASSERT_EQ(two.size(), 2u);
   EXPECT_EQ(two[0].begin, 20u);
   EXPECT_TRUE(two[0].reaches_end());
@@ -43,16 +55,15 @@ TEST(Scheduler, CutsAPromptToTheBudgetAndGoesOnWithTheNextStep) {
 TEST(Scheduler, TakesThePagesOfTheLastToArriveWhenTheyRunOut) {
   PagePool pool(2);
   Scheduler scheduler({.max_num_seqs = 4, .max_num_batched_tokens = 64}, pool);
-  Sequence first = sequence_of(16);
-  Sequence second = sequence_of(16);
+  Sequence first = sequence_of(16, 100);
+  Sequence second = sequence_of(16, 200);
   scheduler.add(first);
   scheduler.add(second);
-  scheduler.schedule(Scheduler::Admission::kAll);
-  scheduler.complete();
+  step(scheduler);
   first.tokens.push_back(2);
   second.tokens.push_back(2);
 
-  const auto slices = scheduler.schedule(Scheduler::Admission::kAll);
+  const auto slices = step(scheduler);
 
   ASSERT_EQ(slices.size(), 1u);
   EXPECT_EQ(slices[0].sequence, &first);
@@ -65,132 +76,184 @@ TEST(Scheduler, TakesThePagesOfTheLastToArriveWhenTheyRunOut) {
 TEST(Scheduler, LetsOnlyPreemptedOnesInWhileAPauseWaits) {
   PagePool pool(8);
   Scheduler scheduler({.max_num_seqs = 4, .max_num_batched_tokens = 64}, pool);
-  Sequence fresh = sequence_of(4);
+  Sequence fresh = sequence_of(4, 100);
   scheduler.add(fresh);
 
-  EXPECT_TRUE(scheduler.schedule(Scheduler::Admission::kStarted).empty());
-  EXPECT_TRUE(scheduler.schedule(Scheduler::Admission::kNone).empty());
+  EXPECT_TRUE(scheduler.schedule(Admission::kStarted).empty());
+  EXPECT_TRUE(scheduler.schedule(Admission::kNone).empty());
   EXPECT_FALSE(scheduler.any_started());
-  EXPECT_EQ(scheduler.schedule(Scheduler::Admission::kAll).size(), 1u);
+  EXPECT_EQ(scheduler.schedule(Admission::kAll).size(), 1u);
 }
 
-// A model that needs no weights: it checks that it is given every position exactly once, in order,
-// with pages to put it into, and ends each sequence after a number of tokens.
-class Simulation {
- public:
-  explicit Simulation(std::uint64_t seed) : random_(seed) {}
+// ---- The prefix cache ----
 
-  void run() {
-    for (int event = 0; event < 400; ++event) {
-      act(uniform(0, 9));
-      step();
-      check_pages();
+TEST(SchedulerCache, EqualPromptsThatComeTogetherAreComputedOnce) {
+  PagePool pool(64);
+  Scheduler scheduler({.max_num_seqs = 16, .max_num_batched_tokens = 50}, pool);
+  std::vector<Sequence> group(16, sequence_of(75, 1));
+  for (Sequence& sequence : group) scheduler.add(sequence);
+
+  std::uint64_t computed = 0;  // of the prompts
+  while (group.back().computed < 75) {
+    for (const Slice& slice : step(scheduler)) {
+      computed += std::min<std::uint64_t>(slice.end, 75) - std::min<std::uint64_t>(slice.begin, 75);
+      if (slice.reaches_end())
+        slice.sequence->tokens.push_back(static_cast<std::uint32_t>(computed));
     }
-    admission_ = Scheduler::Admission::kAll;
-    while (!alive_.empty()) {
-      ASSERT_NO_FATAL_FAILURE(step());
-      ASSERT_NO_FATAL_FAILURE(check_pages());
-    }
-    EXPECT_EQ(pool_.free_pages(), pool_.total_pages());
-    EXPECT_EQ(ended_, arrived_);
   }
 
- private:
-  struct Running : Sequence {
-    std::size_t prompt = 0;
-    std::size_t wanted = 0;  // tokens in all
+  // Four full pages of 16 once, and of each sequence the 11 tokens after them.
+  EXPECT_EQ(computed, 64u + 16 * 11);
+  EXPECT_EQ(group[0].cached, 0u);
+  EXPECT_EQ(group[15].cached, 64u);
+  EXPECT_EQ(pool.total_pages() - pool.free_pages(), 4u + 16);
+}
+
+TEST(SchedulerCache, TheLastTokenIsComputedAlsoWhereAllPagesAreThere) {
+  PagePool pool(8);
+  Scheduler scheduler({}, pool);
+  run_to_end(scheduler, sequence_of(32, 1));
+  Sequence again = sequence_of(32, 1);
+  scheduler.add(again);
+  const auto slices = step(scheduler);
+
+  EXPECT_EQ(again.cached, 16u);
+  EXPECT_EQ(slices.at(0).begin, 16u);
+  EXPECT_EQ(scheduler.cache_stats().queries, 64u);
+  EXPECT_EQ(scheduler.cache_stats().hits, 16u);
+}
+
+TEST(SchedulerCache, WhatWasGeneratedIsFoundByAConversationThatGoesOn) {
+  PagePool pool(8);
+  Scheduler scheduler({}, pool);
+  Sequence first = sequence_of(20, 1);
+  scheduler.add(first);
+  for (std::uint32_t token = 21; token < 41; ++token) {
+    step(scheduler);
+    first.tokens.push_back(token);
+  }
+  scheduler.remove(first);
+  Sequence next = sequence_of(50, 1);
+  scheduler.add(next);
+  step(scheduler);
+
+  EXPECT_EQ(next.cached, 32u);  // positions 0 to 38 were computed
+}
+
+TEST(SchedulerCache, OtherTokensASaltOrOtherWeightsShareNothing) {
+  PagePool pool(16);
+  Scheduler scheduler({}, pool);
+  run_to_end(scheduler, sequence_of(40, 1));
+  const auto cached = [&](Sequence sequence) {
+    scheduler.add(sequence);
+    step(scheduler);
+    scheduler.remove(sequence);
+    return sequence.cached;
   };
+  Sequence other = sequence_of(40, 1);
+  other.tokens[0] = 9;  // its second page has the same tokens
+  EXPECT_EQ(cached(other), 0u);
+  Sequence salted = sequence_of(40, 1);
+  salted.cache_salt = "salt";
+  EXPECT_EQ(cached(salted), 0u);
+  EXPECT_EQ(cached(salted), 32u);
+  EXPECT_EQ(cached(sequence_of(40, 1)), 32u);
 
-  std::size_t uniform(std::size_t low, std::size_t high) {
-    return std::uniform_int_distribution<std::size_t>(low, high)(random_);
+  scheduler.change_weights();
+  EXPECT_EQ(cached(sequence_of(40, 1)), 0u);
+  EXPECT_EQ(cached(sequence_of(40, 1)), 32u);
+  scheduler.clear_cache();
+  EXPECT_EQ(cached(sequence_of(40, 1)), 0u);
+}
+
+TEST(SchedulerCache, PagesOfASequenceThatWentOnWithOtherWeightsAreNobodysElse) {
+  PagePool pool(16);
+  Scheduler scheduler({}, pool);
+  Sequence running = sequence_of(40, 1);
+  scheduler.add(running);
+  step(scheduler);
+  scheduler.change_weights();
+  scheduler.carry_over(running);
+  for (std::uint32_t token = 41; token < 60; ++token) {
+    running.tokens.push_back(token);
+    step(scheduler);
   }
+  Sequence fresh = sequence_of(60, 1);
+  scheduler.add(fresh);
+  step(scheduler);
+  EXPECT_EQ(fresh.cached, 0u);
 
-  void act(std::size_t choice) {
-    if (choice < 4) {
-      Running sequence;
-      sequence.prompt = uniform(1, 80);
-      sequence.tokens.assign(sequence.prompt, 1);
-      sequence.wanted = std::min<std::size_t>(kLongest, sequence.prompt + uniform(1, 60));
-      alive_.push_back(std::move(sequence));
-      scheduler_.add(alive_.back());
-      ++arrived_;
-    } else if (choice == 4 && !alive_.empty()) {
-      end(std::next(alive_.begin(), static_cast<std::ptrdiff_t>(uniform(0, alive_.size() - 1))));
-    } else if (choice == 5) {
-      admission_ = Scheduler::Admission::kNone;
-    } else if (choice == 6) {
-      admission_ = Scheduler::Admission::kStarted;
-    } else if (choice == 7) {
-      scheduler_.drop_computed();
-    } else {
-      admission_ = Scheduler::Admission::kAll;
-    }
+  scheduler.recompute(running);
+  step(scheduler);
+  EXPECT_EQ(running.pages[0], fresh.pages[0]);  // with the new weights alone it shares again
+}
+
+TEST(SchedulerCache, SequencesThatEndOnOldWeightsStillShareAmongThemselves) {
+  PagePool pool(32);
+  Scheduler scheduler({.max_num_seqs = 8, .max_num_batched_tokens = 64}, pool);
+  Sequence first = sequence_of(40, 1);
+  Sequence second = sequence_of(40, 1);
+  scheduler.add(first);
+  scheduler.add(second);
+  step(scheduler);
+  scheduler.change_weights();
+  Sequence fresh = sequence_of(40, 1);
+  scheduler.add(fresh);
+  scheduler.drop_computed();
+  step(scheduler);
+  step(scheduler);
+
+  EXPECT_EQ(first.pages[1], second.pages[1]);
+  EXPECT_NE(first.pages[0], fresh.pages[0]);
+}
+
+TEST(SchedulerCache, PagesUnusedForLongestAreTakenFirst) {
+  PagePool pool(6);
+  Scheduler scheduler({}, pool);
+  run_to_end(scheduler, sequence_of(32, 100));
+  run_to_end(scheduler, sequence_of(32, 200));
+  run_to_end(scheduler, sequence_of(17, 100));  // uses a page of the first, and one for itself
+  run_to_end(scheduler, sequence_of(48, 300));
+  const auto cached = [&](std::uint32_t first) {
+    Sequence sequence = sequence_of(17, first);
+    scheduler.add(sequence);
+    step(scheduler);
+    scheduler.remove(sequence);
+    return sequence.cached;
+  };
+  EXPECT_EQ(cached(100), 16u);
+  EXPECT_EQ(cached(300), 16u);
+  EXPECT_EQ(cached(200), 16u);
+  run_to_end(scheduler, sequence_of(64, 400));
+  EXPECT_EQ(cached(200), 16u);
+  EXPECT_EQ(cached(100), 0u);
+}
+
+TEST(SchedulerCache, IsReadByNoneThatMayNotAndByNobodyWhenItIsOff) {
+  for (const bool on : {true, false}) {
+    PagePool pool(16);
+    Scheduler scheduler({.prefix_caching = on}, pool);
+    run_to_end(scheduler, sequence_of(40, 1));
+    Sequence sequence = sequence_of(40, 1);
+    sequence.reads_cache = !on;
+    scheduler.add(sequence);
+    step(scheduler);
+    EXPECT_EQ(sequence.cached, 0u);
+    EXPECT_EQ(scheduler.cache_stats().queries, on ? 40u : 0u);
   }
+}
 
-  void end(std::list<Running>::iterator at) {
-    scheduler_.remove(*at);
-    alive_.erase(at);
-    ++ended_;
-  }
-
-  void step() {
-    const auto slices = scheduler_.schedule(admission_);
-    if (admission_ == Scheduler::Admission::kAll && !alive_.empty()) {
-      ASSERT_FALSE(slices.empty()) << "nothing goes forward";
-    }
-    std::size_t tokens = 0;
-    std::set<const Sequence*> seen;
-    for (const Slice& slice : slices) {
-      tokens += slice.end - slice.begin;
-      EXPECT_TRUE(seen.insert(slice.sequence).second);
-      EXPECT_EQ(slice.begin, slice.sequence->computed);
-      EXPECT_LT(slice.begin, slice.end);
-      EXPECT_GE(slice.sequence->pages.size() * kPageTokens, slice.end);
-    }
-    EXPECT_LE(tokens, kBudget);
-    EXPECT_LE(scheduler_.running(), kMaxSeqs);
-    std::vector<Sequence*> sampled;
-    for (const Slice& slice : slices) {
-      if (slice.reaches_end()) sampled.push_back(slice.sequence);
-    }
-    scheduler_.complete();
-    for (Sequence* const sequence : sampled) {
-      sequence->tokens.push_back(2);
-      const auto at = std::ranges::find_if(
-          alive_, [&](const Running& running) { return &running == sequence; });
-      ASSERT_NE(at, alive_.end()) << "a sequence that has ended was computed";
-      if (at->tokens.size() >= at->wanted) end(at);
-    }
-  }
-
-  void check_pages() {
-    std::map<std::uint32_t, std::uint32_t> holders;
-    for (const Running& sequence : alive_) {
-      for (const std::uint32_t page : sequence.pages) ++holders[page];
-    }
-    EXPECT_EQ(holders.size() + pool_.free_pages(), pool_.total_pages());
-    for (const auto& [page, count] : holders) EXPECT_EQ(pool_.references(page), count);
-  }
-
-  static constexpr std::size_t kLongest = 128;
-  static constexpr std::size_t kBudget = 48;
-  static constexpr std::size_t kMaxSeqs = 6;
-
-  std::mt19937_64 random_;
-  PagePool pool_{kLongest / kPageTokens + 5};
-  Scheduler scheduler_{{kMaxSeqs, kBudget, kPageTokens}, pool_};
-  std::list<Running> alive_;
-  Scheduler::Admission admission_ = Scheduler::Admission::kAll;
-  std::size_t arrived_ = 0;
-  std::size_t ended_ = 0;
-};
-
-TEST(Scheduler, LosesNoSequenceAndNoPageUnderRandomCalls) {
-  for (std::uint64_t seed = 0; seed < 50; ++seed) {
-    SCOPED_TRACE(seed);
-    Simulation(seed).run();
-    if (HasFailure()) return;
-  }
+TEST(SchedulerCache, APromptWhosePagesAreThereNeedsRoomForTheRestAlone) {
+  PagePool pool(5);
+  Scheduler scheduler({}, pool);
+  Sequence first = sequence_of(50, 1);
+  scheduler.add(first);
+  step(scheduler);
+  first.tokens.push_back(2);
+  Sequence second = sequence_of(50, 1);
+  scheduler.add(second);
+  EXPECT_EQ(step(scheduler).size(), 2u);
+  EXPECT_EQ(second.cached, 48u);
 }
 
 }  // namespace

@@ -41,6 +41,9 @@ void EngineImpl::start(std::span<const Slice> slices) {
     auto& generation = static_cast<Generation&>(*slice.sequence);
     if (!leave_queue(generation)) continue;
     generation.set = current_;
+    // So that no decode step allocates.
+    generation.tokens.reserve(generation.max_total_tokens);
+    generation.pages.reserve(generation.max_total_tokens / options_.page_tokens + 1);
     counters_.prompt_tokens += generation.prompt_tokens;
   }
 }
@@ -104,6 +107,7 @@ void EngineImpl::hand_out(const Slice& slice, std::span<LogitsUse> uses) {
   const auto version = generation.set->version;
   if (generation.wants_prompt_scores()) {
     generation.prompt_reported = true;
+    generation.reads_cache = true;
     generation.sink->on_prompt(std::move(generation.prompt_scores), version);
   }
   if (generation.is_full()) {  // no token was asked for
@@ -113,7 +117,7 @@ void EngineImpl::hand_out(const Slice& slice, std::span<LogitsUse> uses) {
   const std::uint32_t token = uses.back().scored.chosen.token;
   generation.tokens.push_back(token);
   ++counters_.generation_tokens;
-  generation.sink->on_token({token, std::move(uses.back().scored), version});
+  generation.sink->on_token({token, std::move(uses.back().scored), version, generation.cached});
   if (auto end = try_end(generation, token)) finish(generation, std::move(*end));
 }
 

@@ -1,5 +1,6 @@
 #include "weft/engine/tiny_model.h"
 
+#include <future>
 #include <random>
 #include <utility>
 
@@ -75,6 +76,31 @@ std::vector<std::uint32_t> RecordingSink::tokens() const {
   std::vector<std::uint32_t> tokens;
   for (const TokenEvent& event : events()) tokens.push_back(event.token);
   return tokens;
+}
+
+VersionName named(std::string label) {
+  return {.id = "blake3:" + label, .label = label};
+}
+
+SamplingParams greedy(std::uint64_t max_tokens) {
+  SamplingParams params;
+  params.temperature = 0;
+  params.max_tokens = max_tokens;
+  params.ignore_eos = true;
+  return params;
+}
+
+Submitted submit(Engine& engine, std::vector<std::uint32_t> prompt, SamplingParams sampling,
+                 std::string cache_salt) {
+  auto sink = std::make_shared<RecordingSink>();
+  auto id = engine.submit({std::move(prompt), std::move(sampling), sink, std::move(cache_salt)});
+  return {id.value(), std::move(sink)};
+}
+
+void blocking_pause(Engine& engine, PauseMode mode, bool clear_cache) {
+  std::promise<void> done;
+  engine.pause(mode, clear_cache, [&] { done.set_value(); });
+  done.get_future().get();
 }
 
 }  // namespace weft::testing

@@ -1,5 +1,6 @@
 #pragma once
-// For tests: small models with weights from a seed, and a sink that remembers what it was told.
+// For tests: small models with weights from a seed, a sink that remembers what it was told, and
+// short forms of calls.
 
 #include <condition_variable>
 #include <cstdint>
@@ -7,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -63,5 +65,21 @@ class RecordingSink final : public SequenceSink {
   std::optional<FinishEvent> finish_;
   std::size_t finish_count_ = 0;
 };
+
+VersionName named(std::string label);
+
+// At temperature 0, end tokens ignored.
+SamplingParams greedy(std::uint64_t max_tokens);
+
+struct Submitted {
+  SequenceId id;
+  std::shared_ptr<RecordingSink> sink;
+};
+// Requires: the engine takes it.
+Submitted submit(Engine& engine, std::vector<std::uint32_t> prompt, SamplingParams sampling,
+                 std::string cache_salt = "");
+
+// Blocks until the pause is complete; what was asked before has been done then.
+void blocking_pause(Engine& engine, PauseMode mode, bool clear_cache = false);
 
 }  // namespace weft::testing

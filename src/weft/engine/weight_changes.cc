@@ -36,12 +36,13 @@ void EngineImpl::change_weights(ModelWeights weights, WeightChange change,
       std::make_shared<RunningSet>(std::move(weights),
                                    std::make_shared<const VersionName>(std::move(change.version))));
   version_.with([&](auto& version) { version = current_->version; });
+  scheduler_.change_weights();
   for (auto next = generations_.begin(); next != generations_.end();) {
     Generation& generation = *(next++)->second;  // it may end
     if (generation.set == old) {
       update(generation, generation.on_update.value_or(change.on_update));
     } else if (generation.set && generation.set->weights.set == current_->weights.set) {
-      generation.set = current_;  // what it wanted to end on is served again
+      continue_on_current(generation);  // what it wanted to end on is served again
     }
   }
   old->released = std::move(change.released);
@@ -53,8 +54,7 @@ void EngineImpl::update(Generation& generation, OnUpdate on_update) {
   const bool patched = generation.set->weights.set == current_->weights.set;
   switch (on_update) {
     case OnUpdate::kContinue:
-      generation.set = current_;
-      return;
+      return continue_on_current(generation);
     case OnUpdate::kRecompute:
       return recompute(generation);
     case OnUpdate::kFinish:
@@ -66,10 +66,15 @@ void EngineImpl::update(Generation& generation, OnUpdate on_update) {
   finish(generation, {.reason = FinishReason::kAbort});
 }
 
+void EngineImpl::continue_on_current(Generation& generation) {
+  generation.set = current_;
+  scheduler_.carry_over(generation);
+}
+
 void EngineImpl::recompute(Generation& generation) {
   generation.set = current_;
   generation.prompt_rows_scored = 0;
-  scheduler_.drop_computed(generation);
+  scheduler_.recompute(generation);
 }
 
 void EngineImpl::report_changes() {

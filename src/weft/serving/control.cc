@@ -237,8 +237,11 @@ Result<Response> Control::world_size(const Request& request) {
   return json_answer({{"world_size", 1}});
 }
 
-// No keys and values outlive their sequence, so there is nothing to drop.
-Result<Response> Control::reset_prefix_cache(const Request&) {
+// Succeeds while sequences run, too: nobody finds what they have computed until now.
+Result<Response> Control::reset_prefix_cache(const Request& request) {
+  WEFT_TRY(const bool recompute_running,
+           parse_query_flag(request, "reset_running_requests", false));
+  parts_.engine.reset_prefix_cache(recompute_running);
   return json_answer({{"success", true}});
 }
 Result<Response> Control::reset_other_cache(const Request&) {

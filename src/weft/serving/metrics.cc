@@ -59,7 +59,12 @@ void add_engine(Page& page, const EngineStats& stats, bool paused) {
   page.gauge("vllm:kv_cache_usage_perc", "Share of the KV cache in use, 0 to 1.",
              stats.kv_cache_usage);
   page.counter("vllm:num_preemptions_total", "Preemptions.", stats.preemptions);
-  page.counter("vllm:prompt_tokens_total", "Prompt tokens computed.", stats.prompt_tokens);
+  page.counter("vllm:prefix_cache_queries_total", "Prompt tokens looked for in the prefix cache.",
+               stats.prefix_cache_queries);
+  page.counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.",
+               stats.prefix_cache_hits);
+  page.counter("vllm:prompt_tokens_total", "Prompt tokens of sequences that began.",
+               stats.prompt_tokens);
   page.counter("vllm:generation_tokens_total", "Tokens generated.", stats.generation_tokens);
   constexpr std::string_view kEnded = "vllm:request_success_total";
   page.head(kEnded, "counter", "Sequences that ended, by reason.");

@@ -214,8 +214,7 @@ Usage usage_of(const GenerationRequest& request, std::span<const SequenceOutput>
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     usage.completion_tokens += outputs[i].tokens().size();
     // Of n sequences with one prompt the first speaks for it.
-    if (i % request.n == 0 && outputs[i].finished())
-      usage.cached_tokens += outputs[i].end().cached_tokens;
+    if (i % request.n == 0) usage.cached_tokens += outputs[i].cached_tokens();
   }
   return usage;
 }
@@ -226,11 +225,15 @@ json::object short_usage_value(const Usage& usage) {
           {"completion_tokens", usage.completion_tokens}};
 }
 
+// vLLM's with --enable-prompt-tokens-details.
+json::value prompt_details_value(const Usage& usage) {
+  if (usage.cached_tokens == 0) return nullptr;
+  return {{"cached_tokens", usage.cached_tokens}};
+}
+
 json::object usage_value(const Usage& usage) {
   json::object value = short_usage_value(usage);
-  value["prompt_tokens_details"] = usage.cached_tokens == 0
-                                       ? json::value(nullptr)
-                                       : json::value{{"cached_tokens", usage.cached_tokens}};
+  value["prompt_tokens_details"] = prompt_details_value(usage);
   value["completion_tokens_details"] = nullptr;
   return value;
 }
@@ -486,7 +489,9 @@ std::string render_events(const GenerationRequest& request, const ServedModel& m
 std::string render_stream_end(const GenerationRequest& request, const ServedModel& model,
                               const AnswerHead& head, std::span<const SequenceOutput> outputs) {
   if (!request.include_usage) return std::string(kDone);
-  const json::object usage = short_usage_value(usage_of(request, outputs));
+  const Usage total = usage_of(request, outputs);
+  json::object usage = short_usage_value(total);
+  if (total.cached_tokens > 0) usage["prompt_tokens_details"] = prompt_details_value(total);
   json::object answer;
   if (request.api == Api::kGenerate) {
     answer = {{"request_id", head.id}, {"output_mode", "tokens"}};
@@ -496,7 +501,7 @@ std::string render_stream_end(const GenerationRequest& request, const ServedMode
     answer["system_fingerprint"] = fingerprint(model);
   }
   answer["choices"] = json::array();
-  answer["usage"] = usage;
+  answer["usage"] = std::move(usage);
   return event(answer).append(kDone);
 }
 

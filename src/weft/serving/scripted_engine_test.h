@@ -25,6 +25,7 @@ class ScriptedEngine : public Engine {
   }
   void pause(PauseMode, bool, std::function<void()> done) override { done(); }
   void resume() override {}
+  void reset_prefix_cache(bool) override {}
   bool is_paused() const override { return false; }
   void swap_weights(std::shared_ptr<const WeightSet>, WeightChange change,
                     std::function<void(SwapReport)> done) override {

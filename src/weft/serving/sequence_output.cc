@@ -48,6 +48,7 @@ void SequenceOutput::add_prompt(std::vector<ScoredToken> scored) {
 
 void SequenceOutput::add_token(TokenEvent event) {
   if (finished() || request_->prompt_only) return;
+  cached_tokens_ = event.cached_tokens;
   const std::uint64_t at = tokens_.size();
   if (versions_.empty() || *versions_.back().version != *event.version) {
     versions_.push_back({std::move(event.version), at, at});
@@ -75,6 +76,7 @@ void SequenceOutput::flush_text() {
 
 void SequenceOutput::finish(FinishEvent event) {
   if (finished()) return;
+  cached_tokens_ = event.cached_tokens;
   flush_text();
   if (request_->prompt_only && event.reason == FinishReason::kStop) {
     event.reason = FinishReason::kLength;

@@ -50,6 +50,8 @@ class SequenceOutput {
   const std::vector<ScoredToken>& tokens() const { return tokens_; }
   const std::vector<ScoredToken>& prompt_scores() const { return prompt_scores_; }
   const std::vector<VersionSpan>& versions() const { return versions_; }
+  // Prompt tokens whose keys and values were there already.
+  std::uint64_t cached_tokens() const { return cached_tokens_; }
   // Requires: finished().
   const FinishEvent& end() const { return *finish_; }
   const std::optional<std::string>& stop_text() const { return filter_.matched(); }
@@ -66,6 +68,7 @@ class SequenceOutput {
   std::string text_;
   std::vector<ScoredToken> tokens_, prompt_scores_;
   std::vector<VersionSpan> versions_;
+  std::uint64_t cached_tokens_ = 0;
   std::optional<FinishEvent> finish_;
 };
 
