@@ -9,7 +9,7 @@ METHODS = "GET|POST|PUT|DELETE"
 # Rows of route tables: plain("GET", "/path", ...), {"GET", "/path", ...}, route(pulls, "GET", "/path", ...); and rows that are filled in.
 ROW = re.compile(rf'"({METHODS})"(?:,|;\s*\w+\.pattern =)\s*"(/[^"]*)"')
 # Tables whose rows are all of one method.
-GET_ROW = re.compile(r'route\(source, "(/weft/v1/[^"]*)"')
+GET_ROW = re.compile(r'route\((?:source, )?"(/weft/v1/[^"]*)"')
 
 
 def documented():

@@ -5,8 +5,11 @@
 #include <future>
 #include <utility>
 
+#include "weft/base/log.h"
 #include "weft/digest/digest.h"
 #include "weft/protocol/pull_machine.h"
+#include "weft/transfer/delta_puller.h"
+#include "weft/transfer/version_blocks.h"
 
 namespace weft {
 namespace {
@@ -35,6 +38,14 @@ std::vector<BlockPlace> blocks_outside(std::span<const BlockLedger::Run> runs,
     }
   }
   return places;
+}
+
+// Null where there is none that can be a base.
+std::unique_ptr<VersionBlocks> open_head(VersionSource& source) {
+  for (const Head& head : source.heads()) {
+    if (auto blocks = open_blocks(source, head.id)) return *std::move(blocks);
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -131,10 +142,26 @@ Result<void> HostTarget::blocking_finish() {
 }
 
 Result<PulledUpload> blocking_pull_into(UploadHost& host, const std::string& owner,
-                                        http::Client& source, const std::string& id) {
+                                        http::Client& source, const std::string& id,
+                                        VersionSource* own) {
+  std::string delta_failure;
+  if (const auto base = own == nullptr ? nullptr : open_head(*own)) {
+    HostTarget target(host, owner);
+    auto pull = blocking_pull_deltas(source, id, *base, target);
+    if (!pull) {
+      if (target.epoch()) host.fail(*target.epoch(), pull.error());
+      return pull.error();
+    }
+    if (pull->report) return PulledUpload{*target.epoch(), target.sealed_id(), pull->deltas, ""};
+    delta_failure = std::move(pull->why_not);
+    if (!delta_failure.empty()) {
+      log_warning("{}: no deltas to {}, but all of it: {}", owner, id, delta_failure);
+    }
+  }
+  // The same version of the same owner: it is the same upload, where that is open.
   HostTarget target(host, owner);
   const auto report = blocking_pull(source, id, target);
-  if (report) return PulledUpload{*target.epoch(), target.sealed_id()};
+  if (report) return PulledUpload{*target.epoch(), target.sealed_id(), 0, delta_failure};
   if (target.epoch()) host.fail(*target.epoch(), report.error());
   return report.error();
 }

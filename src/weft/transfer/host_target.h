@@ -18,6 +18,7 @@
 #include "weft/protocol/block_ledger.h"
 #include "weft/transfer/puller.h"
 #include "weft/transfer/upload_host.h"
+#include "weft/transfer/version_source.h"
 
 namespace weft {
 
@@ -63,13 +64,17 @@ class HostTarget final : public PullTarget {
 };
 
 // Pulls version `id` ("blake3:...") of `source` into `host` as an upload of `owner`, sealed and
-// ready to commit. An upload that fails is dropped. Blocks. Errors: blocking_pull()'s and the
-// host's.
+// ready to commit: as what changed since the version that a head of `own` points to, where `own` is
+// given and the source offers that, else in full, which goes on with what a delta that went wrong
+// has brought. An upload that fails is dropped. Blocks. Errors: blocking_pull()'s and the host's.
 struct PulledUpload {
   Epoch epoch = 0;
-  std::string id;  // as sealed
+  std::string id;             // as sealed
+  std::size_t deltas = 0;     // that it came by; 0: in full
+  std::string delta_failure;  // why not by deltas that were offered; logged too
 };
 Result<PulledUpload> blocking_pull_into(UploadHost& host, const std::string& owner,
-                                        http::Client& source, const std::string& id);
+                                        http::Client& source, const std::string& id,
+                                        VersionSource* own = nullptr);
 
 }  // namespace weft

@@ -1,6 +1,5 @@
 #include "weft/transfer/pull_routes.h"
 
-#include <charconv>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,6 +8,7 @@
 #include <fmt/core.h>
 
 #include "weft/http/representation.h"
+#include "weft/transfer/internal/delta_routes.h"
 #include "weft/transfer/internal/messages.h"
 #include "weft/transfer/internal/polls.h"
 #include "weft/transfer/internal/pull_data.h"
@@ -21,7 +21,6 @@ namespace {
 using ExchangePtr = std::shared_ptr<http::Exchange>;
 
 constexpr std::uint64_t kBodyLimitBytes = 65'536;
-constexpr std::int64_t kMaxWaitSeconds = 300;
 
 // What the handlers share.
 struct Pulls {
@@ -63,22 +62,8 @@ http::Response look_at_head(VersionSource& source, const std::string& name,
   return response;
 }
 
-Result<std::chrono::seconds> wait_of(const http::Request& request) {
-  const auto text = request.try_query("wait");
-  if (!text) return std::chrono::seconds(0);
-  std::int64_t seconds = 0;
-  const auto [end, failed] = std::from_chars(text->data(), text->data() + text->size(), seconds);
-  if (failed == std::errc() && end == text->data() + text->size() && seconds >= 0 &&
-      seconds <= kMaxWaitSeconds) {
-    return std::chrono::seconds(seconds);
-  }
-  return Error(ErrorCode::kInvalidArgument,
-               fmt::format("wait: expected 0 to {} seconds, not `{}`", kMaxWaitSeconds, *text),
-               "wait");
-}
-
 Result<void> get_head(Pulls& pulls, const http::Request& request, const ExchangePtr& exchange) {
-  WEFT_TRY(const auto wait, wait_of(request));
+  WEFT_TRY(const auto wait, internal::wait_of(request));
   auto look = [&source = pulls.source, name = std::string(request.param("name")),
                headers = request.headers] { return look_at_head(source, name, headers); };
   auto response = look();
@@ -224,6 +209,8 @@ std::vector<http::Route> pull_routes(VersionSource& source, PullLimits limits) {
       route(pulls, "PUT", "/weft/v1/labels/{label}", put_label),
   };
   for (http::Route& row : internal::data_routes(source)) routes.push_back(std::move(row));
+  for (http::Route& row : internal::delta_routes(source, {pulls, &pulls->polls}))
+    routes.push_back(std::move(row));
   return routes;
 }
 

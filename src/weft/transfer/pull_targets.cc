@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <system_error>
 #include <utility>
 
@@ -127,24 +128,55 @@ Result<std::span<const std::byte>> MemoryTarget::blocking_read(std::size_t entry
       entries_[entry].subspan(static_cast<std::size_t>(offset_bytes), scratch.size()));
 }
 
-FolderTarget::FolderTarget(const fs::path& folder, std::uint64_t shard_bytes)
-    : folder_(plain_path(folder)), shard_bytes_(shard_bytes) {}
+FolderTarget::FolderTarget(const fs::path& folder, std::uint64_t shard_bytes, Existing existing)
+    : folder_(plain_path(folder)), shard_bytes_(shard_bytes), existing_(existing) {}
 
 FolderTarget::~FolderTarget() {
+  close_files();
+}
+
+void FolderTarget::close_files() {
   for (const OpenFile& file : files_) ::close(file.fd);
+  files_.clear();
+}
+
+void FolderTarget::blocking_discard() {
+  close_files();
+  std::error_code ignored;
+  if (!part_.empty()) fs::remove_all(part_, ignored);
+}
+
+Result<void> FolderTarget::blocking_check_existing() const {
+  std::error_code failed;
+  if (!fs::exists(folder_, failed)) return {};
+  if (!fs::is_directory(folder_, failed)) {
+    return Error(ErrorCode::kConflict, fmt::format("{}: is no folder", folder_.string()));
+  }
+  for (const auto& each : fs::directory_iterator(folder_, failed)) {
+    const std::string name = each.path().filename().string();
+    if (existing_ == Existing::kRefuse) {
+      return Error(ErrorCode::kConflict,
+                   fmt::format("{}: is there already, with `{}` in it", folder_.string(), name));
+    }
+    if (!is_model_file(name) && !name.ends_with(".safetensors") &&
+        name != "model.safetensors.index.json") {
+      return Error(ErrorCode::kConflict,
+                   fmt::format("{}: has `{}` in it, which is not a model's, and is not replaced",
+                               folder_.string(), name));
+    }
+  }
+  if (failed) return file_error(folder_, "list", failed.value());
+  return {};
 }
 
 Result<PullTarget::Held> FolderTarget::blocking_prepare(const std::string& id,
                                                         const Manifest& manifest,
                                                         const VersionDigests&) {
   WEFT_TRY_VOID(check_files(manifest));
-  std::error_code failed;
-  if (fs::exists(folder_, failed) && !fs::is_empty(folder_, failed)) {
-    return Error(ErrorCode::kConflict,
-                 fmt::format("{}: is there already; a pull writes a new folder", folder_.string()));
-  }
+  WEFT_TRY_VOID(blocking_check_existing());
   const std::string digits = id.substr(id.find(':') + 1, kIdDigits);
   part_ = folder_.parent_path() / fmt::format(".{}.{}.part", folder_.filename().string(), digits);
+  std::error_code failed;
   const bool resumes = fs::exists(part_, failed);
   if (!fs::create_directories(part_, failed) && failed) {
     return file_error(part_, "create", failed.value());
@@ -236,10 +268,20 @@ Result<void> FolderTarget::blocking_finish() {
     if (::fsync(file.fd) != 0) return file_error(file.path, "sync", errno);
   }
   WEFT_TRY_VOID(blocking_sync_folder(part_));
-  if (::rename(part_.c_str(), folder_.c_str()) != 0) {
+  WEFT_TRY_VOID(blocking_rename());
+  return blocking_sync_folder(folder_.parent_path());
+}
+
+Result<void> FolderTarget::blocking_rename() const {
+  std::error_code failed;
+  // Where there is one already, each name always stands for a whole folder.
+  const bool exchanges = existing_ == Existing::kReplace && fs::exists(folder_, failed);
+  if (::renameat2(AT_FDCWD, part_.c_str(), AT_FDCWD, folder_.c_str(),
+                  exchanges ? RENAME_EXCHANGE : 0) != 0) {
     return file_error(folder_, "rename the finished folder to this name", errno);
   }
-  return blocking_sync_folder(folder_.parent_path());
+  if (exchanges) fs::remove_all(part_, failed);
+  return {};
 }
 
 }  // namespace weft

@@ -51,14 +51,19 @@ class FolderTarget final : public PullTarget {
   // Source: transformers' default max_shard_size, 5 GB.
   static constexpr std::uint64_t kShardBytes = 5'000'000'000;
 
+  // What is at its name already is in the way, or is taken away in the end, if it is a model's.
+  enum class Existing { kRefuse, kReplace };
+
   explicit FolderTarget(const std::filesystem::path& folder,
-                        std::uint64_t shard_bytes = kShardBytes);
+                        std::uint64_t shard_bytes = kShardBytes,
+                        Existing existing = Existing::kRefuse);
   ~FolderTarget() override;
   FolderTarget(const FolderTarget&) = delete;
   FolderTarget& operator=(const FolderTarget&) = delete;
 
-  // Errors: kConflict when the folder is there and not empty; kInvalidArgument for a file that is
-  // none of a model's; kForbidden, kNoSpace, kInternal.
+  // Errors: kConflict when the folder is there and not empty, or has something in it that is not a
+  // model's; kInvalidArgument for a file that is none of a model's; kForbidden, kNoSpace,
+  // kInternal.
   Result<Held> blocking_prepare(const std::string& id, const Manifest& manifest,
                                 const VersionDigests& digests) override;
   std::span<std::byte> place(std::size_t, std::uint64_t, std::span<std::byte> scratch) override {
@@ -69,6 +74,8 @@ class FolderTarget final : public PullTarget {
   Result<std::span<const std::byte>> blocking_read(std::size_t entry, std::uint64_t offset_bytes,
                                                    std::span<std::byte> scratch) const override;
   Result<void> blocking_finish() override;
+  // Removes what is not finished, after which nothing can go on with it.
+  void blocking_discard();
 
  private:
   struct OpenFile {
@@ -84,9 +91,13 @@ class FolderTarget final : public PullTarget {
   Result<void> blocking_create(const std::string& name, std::uint64_t size_bytes,
                                std::string_view header);
   Result<void> blocking_create_shards(const Manifest& manifest);
+  Result<void> blocking_check_existing() const;
+  Result<void> blocking_rename() const;
+  void close_files();
 
   const std::filesystem::path folder_;
   const std::uint64_t shard_bytes_;
+  const Existing existing_;
   std::filesystem::path part_;  // what is written before it gets its name
   std::vector<OpenFile> files_;
   std::vector<Entry> entries_;

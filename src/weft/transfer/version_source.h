@@ -13,6 +13,7 @@
 #include "weft/digest/digest.h"
 #include "weft/http/body.h"
 #include "weft/protocol/version_content.h"
+#include "weft/transfer/delta_source.h"
 #include "weft/transfer/upload_host.h"
 
 namespace weft {
@@ -79,6 +80,15 @@ class VersionSource {
     std::size_t entry;
   };
   virtual Result<Blob> find_blob(const Digest& digest) = 0;
+
+  // What is on offer as what changed since another version.
+  virtual std::vector<OfferedDeltaPtr> deltas() { return {}; }
+  // Is one to this version being made? When it is over on_head_moved() says so, too.
+  virtual bool expects_delta(const std::string& /*id*/) { return false; }
+  // Null where there is none.
+  virtual OfferedDeltaPtr try_find_delta(const std::string& /*id*/, const std::string& /*base*/) {
+    return nullptr;
+  }
 };
 
 }  // namespace weft

@@ -1,8 +1,10 @@
 #include "weft/transfer/internal/pull_messages.h"
 
+#include <charconv>
 #include <utility>
 
 #include <boost/json.hpp>
+#include <fmt/core.h>
 
 #include "weft/format/json.h"
 #include "weft/http/representation.h"
@@ -11,6 +13,8 @@ namespace weft::internal {
 namespace {
 
 namespace json = boost::json;
+
+constexpr std::int64_t kMaxWaitSeconds = 300;
 
 http::Response object_response(const json::object& body) {
   return fresh(http::json_response(json::serialize(body)));
@@ -69,6 +73,20 @@ http::Response records_response(std::span<const VersionRecord> records) {
   json::array array;
   for (const VersionRecord& record : records) array.push_back(record_object(record));
   return object_response({{"versions", std::move(array)}});
+}
+
+Result<std::chrono::seconds> wait_of(const http::Request& request) {
+  const auto text = request.try_query("wait");
+  if (!text) return std::chrono::seconds(0);
+  std::int64_t seconds = 0;
+  const auto [end, failed] = std::from_chars(text->data(), text->data() + text->size(), seconds);
+  if (failed == std::errc() && end == text->data() + text->size() && seconds >= 0 &&
+      seconds <= kMaxWaitSeconds) {
+    return std::chrono::seconds(seconds);
+  }
+  return Error(ErrorCode::kInvalidArgument,
+               fmt::format("wait: expected 0 to {} seconds, not `{}`", kMaxWaitSeconds, *text),
+               "wait");
 }
 
 Result<std::string> parse_target(std::string_view body) {

@@ -1,6 +1,7 @@
 #pragma once
 // What the pull routes say, and the JSON bodies they take. Pure. docs/protocol.md.
 
+#include <chrono>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,6 +22,10 @@ http::Response heads_response(std::span<const Head> heads);
 http::Response head_response(const Head& head, std::string_view label);
 http::Response record_response(const VersionRecord& record);
 http::Response records_response(std::span<const VersionRecord> records);
+
+// How long a request may wait: its query `wait`, 0 to 300 seconds, 0 where it is absent. Errors:
+// kInvalidArgument.
+Result<std::chrono::seconds> wait_of(const http::Request& request);
 
 // {"id"}: the version that a head or a label is to name. Errors: kInvalidArgument.
 Result<std::string> parse_target(std::string_view body);
