@@ -146,7 +146,7 @@ class Products {
                                                      kernels::kMatmulScratchFloats);
       for (Product& product : products_) {
         const auto shape = shape_of(product, rows);
-        const Range own_rows = part_of(rows, kernels::kPackRows, worker, pool_.size());
+        const Range own_rows = part_of(rows, 1, worker, pool_.size());
         kernels::pack_rows(shape, input.first(rows * shape.k), own_rows.begin, own_rows.end,
                            packed.all_floats());
         pool_.barrier();

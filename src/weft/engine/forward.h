@@ -94,7 +94,7 @@ class Forward {
   void columns(unsigned worker, std::size_t rows, std::size_t k, std::span<const Product> products);
   // The rows that a worker has in every phase that goes by rows.
   Range rows_of(unsigned worker, std::size_t rows) const {
-    return part_of(rows, kernels::kPackRows, worker, workers_);
+    return part_of(rows, 1, worker, workers_);
   }
   std::span<float> row(const AlignedFloats& floats, std::size_t row, std::size_t width) const {
     return {floats.get() + row * width, width};

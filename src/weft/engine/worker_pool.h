@@ -13,9 +13,8 @@ namespace weft {
 // The calling thread is worker 0, the others are threads called weft-mm-N. run() from one thread at
 // a time.
 //
-// Waits spin about 2,000 times, some tens of microseconds, then sleep: the trainer shares these
-// cores, and pure spinning made a step of 0.3 ms take 1.2 ms beside it, this way 0.72 (measured
-// with OpenMP spinning too).
+// Waits spin for 100 us, then sleep: the trainer shares these cores, and pure spinning made a step
+// of 0.3 ms take 1.2 ms beside it, this way 0.72 (measured with OpenMP spinning too).
 class WorkerPool {
  public:
   // Starts threads - 1 threads. Requires: threads > 0.

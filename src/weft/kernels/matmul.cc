@@ -19,6 +19,7 @@ namespace HWY_NAMESPACE {
 // Tiles are as large as the registers allow: sums, a row of vectors of W, one of A, and a mask for
 // bf16.
 constexpr std::size_t kTileRows = kRegisters == 32 ? 8 : 4;
+constexpr std::size_t kTileColumns = kRegisters == 32 ? 3 : 2;
 constexpr std::size_t kFourRowColumns = kRegisters == 32 ? 4 : 2;
 constexpr std::size_t kPanelVectors = 3;
 constexpr std::size_t kPanelColumns = kPanelVectors * kLanes;
@@ -27,7 +28,10 @@ constexpr std::size_t kPanelDepth =
 constexpr std::size_t kBlockRows = 192;        // of A for one panel: 192 x 256 floats stay in L2
 constexpr std::size_t kDotDepth = 2 * kLanes;  // of k, in one step of a dot tile
 
-static_assert(kPackRows % kTileRows == 0 && kBlockRows % kTileRows == 0);
+constexpr std::size_t kDotBlockBytes = 64 * 1024;  // of W
+constexpr std::size_t kLineBytes = 64;             // of the cache, to fetch ahead
+
+static_assert(kBlockRows % kTileRows == 0);
 static_assert(kColumnStep % kPanelColumns == 0);
 static_assert(kPanelDepth * kPanelColumns <= kMatmulScratchFloats);
 
@@ -82,20 +86,42 @@ HWY_INLINE std::size_t tile_rows(std::size_t rows) {
   return std::min(kTileRows, std::bit_ceil(rows));
 }
 
+// One step of a row, `count` elements of it and then zeros, to 2 kLanes.
+HWY_INLINE void pack_step(DType dtype, const float* a, std::size_t count, float* out) {
+  const DF d;
+  if (count == kDotDepth) {
+    V first, second;
+    if (dtype == DType::kBF16) {
+      hn::LoadInterleaved2(d, a, first, second);
+    } else {
+      first = hn::LoadU(d, a);
+      second = hn::LoadU(d, a + kLanes);
+    }
+    hn::StoreU(first, d, out);
+    hn::StoreU(second, d, out + kLanes);
+    return;
+  }
+  std::fill_n(out, kDotDepth, 0.0f);
+  for (std::size_t i = 0; i < count; ++i) out[slot_in_step(dtype, i)] = a[i];
+}
+
 // Tile after tile, each [steps of k][tile rows][2 kLanes], zeros where there is no row or element.
 void pack_dot(const MatmulShape& shape, const float* a, std::size_t row_begin, std::size_t row_end,
               float* packed) {
   const std::size_t depth = padded_k(shape.k);
-  for (std::size_t row = row_begin; row < row_end; row += kTileRows) {
-    const std::size_t rows = tile_rows(shape.rows - row);
-    float* out = packed + row * depth;
-    for (std::size_t k = 0; k < depth; k += kDotDepth) {
-      for (std::size_t r = row; r < row + rows; ++r) {
-        for (std::size_t i = 0; i < kDotDepth; ++i) {
-          const bool inside = r < shape.rows && k + i < shape.k;
-          out[slot_in_step(shape.dtype, i)] = inside ? a[r * shape.k + k + i] : 0.0f;
-        }
-        out += kDotDepth;
+  for (std::size_t row = row_begin; row < row_end; ++row) {
+    const std::size_t tile = row / kTileRows * kTileRows;
+    const std::size_t rows = tile_rows(shape.rows - tile);
+    float* out = packed + tile * depth + (row - tile) * kDotDepth;
+    for (std::size_t k = 0; k < shape.k; k += kDotDepth) {
+      pack_step(shape.dtype, a + row * shape.k + k, std::min(kDotDepth, shape.k - k), out);
+      out += rows * kDotDepth;
+    }
+    if (row + 1 < shape.rows) continue;
+    for (std::size_t missing = shape.rows; missing < tile + rows; ++missing) {
+      for (std::size_t k = 0; k < depth; k += kDotDepth) {
+        std::fill_n(packed + tile * depth + k * rows + (missing - tile) * kDotDepth, kDotDepth,
+                    0.0f);
       }
     }
   }
@@ -165,22 +191,26 @@ HWY_INLINE void dot_step(const float* a, const std::byte* w, std::size_t w_strid
   add_products<R>(a + kLanes, columns, sums);
 }
 
-// R x N dot products over all of k; `rows` of the R are stored. kPrefetch: also fetch the next N
-// columns.
-template <class W, std::size_t R, std::size_t N, bool kPrefetch>
+// Weights that will be wanted soon, to be fetched a few lines with each step of k.
+struct Ahead {
+  const std::byte* at;
+  std::size_t step_bytes;
+};
+
+// R x N dot products over all of k; `rows` of the R are stored.
+template <class W, std::size_t R, std::size_t N>
 HWY_INLINE void dot_tile(const float* a, const std::byte* w, std::size_t k, std::size_t rows,
-                         const float* bias, Output out) {
+                         const float* bias, Ahead& ahead, Output out) {
+  constexpr std::size_t kStepLines = (N * kDotDepth * W::kSize + kLineBytes - 1) / kLineBytes;
   V sums[R * N];
   WEFT_UNROLL
   for (std::size_t i = 0; i < R * N; ++i) sums[i] = hn::Zero(DF());
   const std::size_t w_stride = k * W::kSize;
   const std::size_t whole = k / kDotDepth * kDotDepth;
   for (std::size_t i = 0; i < whole; i += kDotDepth) {
-    const std::byte* at = w + i * W::kSize;
-    if constexpr (kPrefetch) {
-      for (std::size_t j = 0; j < N; ++j) hwy::Prefetch(at + (N + j) * w_stride);
-    }
-    dot_step<W, R, N>(a + i * R, at, w_stride, sums);
+    for (std::size_t j = 0; j < kStepLines; ++j) hwy::Prefetch(ahead.at + j * kLineBytes);
+    ahead.at += ahead.step_bytes;
+    dot_step<W, R, N>(a + i * R, w + i * W::kSize, w_stride, sums);
   }
   if (whole < k) {
     HWY_ALIGN std::byte tail[N * kDotDepth * W::kSize] = {};
@@ -222,58 +252,62 @@ HWY_INLINE void load_bias(const Weights& bias, std::size_t n, std::size_t count,
   });
 }
 
-// Columns [n_begin, n_end) of one tile of rows.
-template <class W, std::size_t R, std::size_t N, bool kPrefetch>
+// Columns [n_begin, n_end) of one tile of rows, with each step of k that step_bytes further on of
+// what lies `ahead`.
+template <class W, std::size_t R, std::size_t N>
 HWY_NOINLINE void dot_columns(const Operands& in, const float* a, std::size_t rows,
-                              std::size_t n_begin, std::size_t n_end, Output out) {
+                              std::size_t n_begin, std::size_t n_end, const std::byte* ahead_at,
+                              std::size_t tiles, Output out) {
   float bias[N];
+  Ahead ahead = {ahead_at, N * kDotDepth * W::kSize / tiles};
   std::size_t n = n_begin;
   for (; n + N <= n_end; n += N) {
     load_bias(in.bias, n, N, bias);
-    dot_tile<W, R, N, kPrefetch>(a, in.weights + n * in.k * W::kSize, in.k, rows, bias,
-                                 {out.c + n, out.stride});
+    dot_tile<W, R, N>(a, in.weights + n * in.k * W::kSize, in.k, rows, bias, ahead,
+                      {out.c + n, out.stride});
   }
   for (; n < n_end; ++n) {
     load_bias(in.bias, n, 1, bias);
-    dot_tile<W, R, 1, false>(a, in.weights + n * in.k * W::kSize, in.k, rows, bias,
-                             {out.c + n, out.stride});
+    dot_tile<W, R, 1>(a, in.weights + n * in.k * W::kSize, in.k, rows, bias, ahead,
+                      {out.c + n, out.stride});
   }
 }
 
-template <class W, bool kPrefetch>
+template <class W>
 void dot_row_tile(const Operands& in, const float* a, std::size_t rows, std::size_t n_begin,
-                  std::size_t n_end, Output out) {
+                  std::size_t n_end, const std::byte* ahead, std::size_t tiles, Output out) {
   switch (tile_rows(rows)) {
     case 1:
-      return dot_columns<W, 1, 4, kPrefetch>(in, a, rows, n_begin, n_end, out);
+      return dot_columns<W, 1, 4>(in, a, rows, n_begin, n_end, ahead, tiles, out);
     case 2:
-      return dot_columns<W, 2, 4, kPrefetch>(in, a, rows, n_begin, n_end, out);
+      return dot_columns<W, 2, 4>(in, a, rows, n_begin, n_end, ahead, tiles, out);
     case 4:
-      return dot_columns<W, 4, kFourRowColumns, kPrefetch>(in, a, rows, n_begin, n_end, out);
+      return dot_columns<W, 4, kFourRowColumns>(in, a, rows, n_begin, n_end, ahead, tiles, out);
     default:
-      return dot_columns < W, kTileRows, kTileRows == 8 ? 3 : kFourRowColumns,
-             kPrefetch > (in, a, rows, n_begin, n_end, out);
+      return dot_columns<W, kTileRows, kTileColumns>(in, a, rows, n_begin, n_end, ahead, tiles,
+                                                     out);
   }
 }
 
-// A block of columns small enough for L2 goes through all tiles of rows before the next one.
+// A block of columns goes through all tiles of rows before the next one, which is fetched
+// meanwhile, each tile its share: memory is busy all the time.
 template <class W>
 void matmul_dot(const Operands& in, std::size_t rows, std::size_t n_begin, std::size_t n_end,
                 Output out) {
-  constexpr std::size_t kBlockBytes = 128 * 1024;
-  const std::size_t fit = kBlockBytes / std::max<std::size_t>(1, in.k * W::kSize);
+  const std::size_t column_bytes = in.k * W::kSize;
+  const std::size_t tiles = (rows + kTileRows - 1) / kTileRows;
+  // Small enough for L2 with what is fetched; a single tile wants no more than the next columns.
+  const std::size_t block_bytes = tiles > 1 ? kDotBlockBytes : 12 * 1024;
+  const std::size_t fit = block_bytes / std::max<std::size_t>(1, column_bytes);
   const std::size_t block = std::max<std::size_t>(12, fit / 12 * 12);
   for (std::size_t n = n_begin; n < n_end; n += block) {
     const std::size_t last = std::min(n_end, n + block);
+    const std::byte* next = in.weights + last * column_bytes;
     for (std::size_t row = 0; row < rows; row += kTileRows) {
       const float* a = in.packed + row * padded_k(in.k);
-      const std::size_t count = std::min(kTileRows, rows - row);
-      const Output at = {out.c + row * out.stride, out.stride};
-      if (row == 0) {
-        dot_row_tile<W, true>(in, a, count, n, last, at);
-      } else {
-        dot_row_tile<W, false>(in, a, count, n, last, at);
-      }
+      dot_row_tile<W>(in, a, std::min(kTileRows, rows - row), n, last,
+                      next + row / kTileRows * block * column_bytes / tiles, tiles,
+                      {out.c + row * out.stride, out.stride});
     }
   }
 }
@@ -283,13 +317,12 @@ void matmul_dot(const Operands& in, std::size_t rows, std::size_t n_begin, std::
 // Tile after tile, each [k][kTileRows], zeros where there is no row.
 void pack_panel(const MatmulShape& shape, const float* a, std::size_t row_begin,
                 std::size_t row_end, float* packed) {
-  for (std::size_t row = row_begin; row < row_end; row += kTileRows) {
-    float* out = packed + row * shape.k;
-    for (std::size_t r = 0; r < kTileRows; ++r) {
-      const bool inside = row + r < shape.rows;
-      for (std::size_t k = 0; k < shape.k; ++k) {
-        out[k * kTileRows + r] = inside ? a[(row + r) * shape.k + k] : 0.0f;
-      }
+  const std::size_t tiled = (row_end + kTileRows - 1) / kTileRows * kTileRows;
+  const std::size_t end = row_end == shape.rows ? tiled : row_end;
+  for (std::size_t row = row_begin; row < end; ++row) {
+    float* out = packed + row / kTileRows * kTileRows * shape.k + row % kTileRows;
+    for (std::size_t k = 0; k < shape.k; ++k) {
+      out[k * kTileRows] = row < shape.rows ? a[row * shape.k + k] : 0.0f;
     }
   }
 }
@@ -394,9 +427,25 @@ HWY_NOINLINE void unpack_panel(const std::byte* weights, std::size_t w_stride, s
   }
 }
 
+// The weights that the next panel is made of: kPanelColumns stretches of kPanelDepth. Of their
+// cache lines [begin, end) a tile fetches one with each step of k.
+struct NextPanel {
+  const std::byte* at = nullptr;
+  std::size_t w_stride = 0;
+  std::size_t log_lines = 0;  // of a stretch
+  std::size_t begin = 0, end = 0;
+
+  HWY_INLINE void fetch(std::size_t k) const {
+    const std::size_t line = begin + k;
+    const std::size_t in_stretch = line & ((std::size_t{1} << log_lines) - 1);
+    if (line < end) hwy::Prefetch(at + (line >> log_lines) * w_stride + in_stretch * kLineBytes);
+  }
+};
+
 // C += A x panel for kTileRows rows and kPanelColumns columns.
+template <bool kPrefetch>
 HWY_NOINLINE void panel_tile(const float* a, const float* panel, std::size_t depth, bool first,
-                             Output out) {
+                             const NextPanel& next, Output out) {
   V sums[kTileRows * kPanelVectors];
   for (std::size_t r = 0; r < kTileRows; ++r) {
     for (std::size_t j = 0; j < kPanelVectors; ++j) {
@@ -405,6 +454,7 @@ HWY_NOINLINE void panel_tile(const float* a, const float* panel, std::size_t dep
     }
   }
   for (std::size_t k = 0; k < depth; ++k) {
+    if constexpr (kPrefetch) next.fetch(k);
     V columns[kPanelVectors];
     for (std::size_t j = 0; j < kPanelVectors; ++j) {
       columns[j] = hn::LoadU(DF(), panel + k * kPanelColumns + j * kLanes);
@@ -429,7 +479,7 @@ void panel_edge(const float* a, const float* panel, std::size_t depth, bool firs
   for (std::size_t r = 0; r < rows && !first; ++r) {
     std::copy_n(out.c + r * out.stride, columns, tile + r * kPanelColumns);
   }
-  panel_tile(a, panel, depth, first, {tile, kPanelColumns});
+  panel_tile<false>(a, panel, depth, first, {}, {tile, kPanelColumns});
   for (std::size_t r = 0; r < rows; ++r) {
     std::copy_n(tile + r * kPanelColumns, columns, out.c + r * out.stride);
   }
@@ -456,12 +506,22 @@ void matmul_panel(const Operands& in, std::size_t rows, std::size_t n_begin, std
       for (std::size_t k = 0; k < in.k || k == 0; k += kPanelDepth) {
         const std::size_t depth = std::min(kPanelDepth, in.k - k);
         unpack_panel<W>(in.weights + n * w_stride + k * W::kSize, w_stride, columns, depth, panel);
+        constexpr std::size_t kLines = kPanelDepth * W::kSize / kLineBytes;
+        const bool last = k + kPanelDepth >= in.k;
+        NextPanel next = {last ? in.weights + (n + kPanelColumns) * w_stride
+                               : in.weights + n * w_stride + (k + kPanelDepth) * W::kSize,
+                          w_stride, std::bit_width(kLines) - 1, 0, kPanelColumns * kLines};
         for (std::size_t row = block; row < block_end; row += kTileRows) {
           const float* a = in.packed + row * in.k + k * kTileRows;
           const std::size_t count = std::min(kTileRows, rows - row);
           const Output at = {out.c + row * out.stride + n, out.stride};
           if (count == kTileRows && columns == kPanelColumns) {
-            panel_tile(a, panel, depth, k == 0, at);
+            if (next.begin < next.end) {
+              panel_tile<true>(a, panel, depth, k == 0, next, at);
+              next.begin += depth;
+            } else {
+              panel_tile<false>(a, panel, depth, k == 0, next, at);
+            }
           } else {
             panel_edge(a, panel, depth, k == 0, count, columns, at);
           }
@@ -518,7 +578,7 @@ std::size_t packed_floats(const MatmulShape& shape) {
 
 void pack_rows(const MatmulShape& shape, std::span<const float> a, std::size_t row_begin,
                std::size_t row_end, std::span<float> packed) {
-  WEFT_DCHECK(row_begin % kPackRows == 0 && row_end <= shape.rows);
+  WEFT_DCHECK(row_begin <= row_end && row_end <= shape.rows);
   WEFT_DCHECK(a.size() >= shape.rows * shape.k && packed.size() >= packed_floats(shape));
   HWY_DYNAMIC_DISPATCH(pack_rows)(shape, a.data(), row_begin, row_end, packed.data());
 }

@@ -41,8 +41,6 @@ struct MatmulShape {
   Summation summation = Summation::kFast;
 };
 
-// Packing is split between threads at multiples of this many rows.
-inline constexpr std::size_t kPackRows = 8;
 // The best ranges of n start at multiples of this; any others are right too.
 inline constexpr std::size_t kColumnStep = 48;
 // What matmul() needs for itself, for each thread: one panel of 256 x 48.
@@ -51,8 +49,8 @@ inline constexpr std::size_t kMatmulScratchFloats = 256 * 48;
 // Floats that `packed` must have: `rows` and `k`, rounded up. The same for every n.
 std::size_t packed_floats(const MatmulShape& shape);
 
-// Packs rows [row_begin, row_end) of `a` [rows, k]. row_begin is a multiple of kPackRows; row_end
-// too, or `rows`. `packed` is the whole product's; align it to 64 bytes for speed.
+// Packs rows [row_begin, row_end) of `a` [rows, k]. `packed` is the whole product's; align it to 64
+// bytes for speed.
 void pack_rows(const MatmulShape& shape, std::span<const float> a, std::size_t row_begin,
                std::size_t row_end, std::span<float> packed);
 

@@ -24,7 +24,7 @@ std::vector<float> product(const MatmulShape& shape, std::span<const float> a,
   std::vector<float> packed(packed_floats(shape), std::numeric_limits<float>::quiet_NaN());
   // The last range of rows first: their order is nobody's business.
   for (std::size_t end = shape.rows; end > 0;) {
-    const std::size_t begin = (end - 1) / kPackRows * kPackRows;
+    const std::size_t begin = (end - 1) / 3 * 3;
     pack_rows(shape, a, begin, end, packed);
     end = begin;
   }
