@@ -56,7 +56,7 @@ def main():
 
             def push():
                 folder = advance("push")
-                frame.run([frame.WEFT, "push", folder, "--to", pushed.url, "--label", folder.name, "--no-progress"])
+                frame.run([frame.WEFT, "push", folder, "--to", pushed.url, "--label", folder.name, "--no-progress", "--no-delta"])
                 check(pushed, "push")
 
             def curl():

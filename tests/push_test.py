@@ -149,7 +149,7 @@ class Push(unittest.TestCase):
 
             result = self.push_one(FIXTURES / "P2", "--to", server.url, "--base", base, "--base-path", FIXTURES / "P_llama")
 
-            self.assertGreater(result["payload_bytes"]["sparse"], 0)
+            self.assertGreater(result["payload_bytes"]["delta"], 0)
             self.assertLess(result["sent_bytes"], 10_000)
             self.assertEqual(server.complete("A", 4)["text"], "CEGI")
 

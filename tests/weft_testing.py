@@ -9,6 +9,7 @@ import pathlib
 import re
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 import urllib.parse
@@ -17,6 +18,9 @@ BINARY_DIR = pathlib.Path(os.environ["WEFT_BINARY_DIR"])
 WEFT = BINARY_DIR / "bin" / "weft"
 FIXTURES = BINARY_DIR / "fixtures"
 TIMEOUT_S = 60
+
+_state = tempfile.TemporaryDirectory()
+os.environ["XDG_STATE_HOME"] = _state.name  # what `weft push` remembers is of this program alone
 
 
 def wait_for(condition, what):

@@ -39,6 +39,10 @@ void add_how(CLI::App& command, PushConfig& config) {
                   "its files here: what differs little from them goes as the difference")
       ->needs(base);
   command
+      .add_flag("!--no-delta", config.delta,
+                "do not look for what changed since the last push to the server")
+      ->excludes(base);
+  command
       .add_flag("--partial", options.partial, "tensors that are not in PATH are those of the base")
       ->needs(base);
 }

@@ -16,6 +16,8 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include "weft/app/pushed.h"
+#include "weft/base/log.h"
 #include "weft/base/wording.h"
 #include "weft/codec/block_codec.h"
 #include "weft/digest/digest.h"
@@ -40,17 +42,25 @@ std::string default_session(const std::string& path) {
   return "push-" + digest.substr(digest.size() - kHexDigits);
 }
 
+std::uint64_t bytes_of(const PushReport& report, Encoding encoding) {
+  return report.payload_bytes.at(static_cast<std::size_t>(encoding));
+}
+
 void print_line(const std::string& to, const Result<PushReport>& result) {
   if (!result) {
     fmt::print(stderr, "weft push: {}: {}\n", to, printable(result.error().message()));
     return;
   }
   constexpr double kMicrosecondsPerMs = 1000;
-  fmt::print("{}  {}  {} sent, {} there already, {:.2f} s, stall {:.1f} ms{}\n", to,
-             printable(result->id), bytes_text(result->sent_bytes),
-             bytes_text(result->skipped_bytes), result->total_seconds,
-             result->stall_us / kMicrosecondsPerMs,
-             result->resumed > 0 ? ", resumed " + counted(result->resumed, "time") : "");
+  const std::uint64_t delta_bytes = bytes_of(*result, Encoding::kDelta);
+  fmt::print(
+      "{}  {}  {} sent{}, {} there already, {:.2f} s, stall {:.1f} ms{}{}\n", to,
+      printable(result->id), bytes_text(result->sent_bytes),
+      delta_bytes > 0 ? fmt::format(" ({} of deltas)", bytes_text(delta_bytes)) : "",
+      bytes_text(result->skipped_bytes), result->total_seconds,
+      result->stall_us / kMicrosecondsPerMs,
+      result->resumed > 0 ? ", resumed " + counted(result->resumed, "time") : "",
+      result->fell_back > 0 ? ", deltas refused of " + counted(result->fell_back, "block") : "");
   std::fflush(stdout);
 }
 
@@ -61,15 +71,16 @@ json::object result_object(const std::string& to, const Result<PushReport>& resu
             {"code", error_traits(result.error().code()).name}};
   }
   json::object payload;
-  for (const Encoding encoding : {Encoding::kIdentity, Encoding::kZstd, Encoding::kSparse}) {
-    payload[encoding_name(encoding)] = result->payload_bytes.at(static_cast<std::size_t>(encoding));
-  }
+  for (const Encoding encoding : encodings_taken(true))
+    payload[encoding_name(encoding)] = bytes_of(*result, encoding);
   return {{"to", to},
           {"id", result->id},
           {"total_bytes", result->total_bytes},
           {"sent_bytes", result->sent_bytes},
           {"skipped_bytes", result->skipped_bytes},
           {"payload_bytes", std::move(payload)},
+          {"base", result->base},
+          {"fell_back", result->fell_back},
           {"resumed", result->resumed},
           {"hash_seconds", result->hash_seconds},
           {"send_seconds", result->send_seconds},
@@ -82,10 +93,12 @@ json::object result_object(const std::string& to, const Result<PushReport>& resu
 struct Sources {
   std::unique_ptr<TensorSource> source, base;
   VersionDigests digests;  // hashed here where several servers need them
+  std::string stamp;       // of the files, before they were read
 };
 
 Result<Sources> blocking_open(const PushConfig& config) {
   Sources sources;
+  sources.stamp = blocking_stamp(config.path);
   WEFT_TRY(sources.source, blocking_open_source(config.path));
   if (!config.base_path.empty()) {
     WEFT_TRY(sources.base, blocking_open_source(config.base_path));
@@ -106,7 +119,32 @@ Result<PushReport> blocking_push_to(
   if (!sources.digests.empty()) options.digests = &sources.digests;
   options.base_source = sources.base.get();
   options.progress = progress;
+  const bool finds_base = config.delta && options.base.empty();
+  const auto last = finds_base ? PushedVersions::of_user().blocking_find(to) : std::nullopt;
+  std::unique_ptr<TensorSource> last_source;
+  if (last) {
+    auto opened = blocking_open_source(last->path);
+    if (opened) last_source = std::move(*opened);
+  }
+  if (last_source) {
+    options.base = last->id;
+    options.base_source = last_source.get();
+  }
   return blocking_push(*client, *sources.source, options);
+}
+
+void blocking_remember(const PushConfig& config, const std::string& stamp,
+                       std::span<const std::optional<Result<PushReport>>> results) {
+  std::error_code failed;
+  const std::string path = std::filesystem::canonical(config.path, failed).string();
+  if (!config.delta || failed || stamp.empty()) return;
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const Result<PushReport>& result = *results[i];
+    if (!result || result->id.empty() || result->converted) continue;
+    const auto remembered =
+        PushedVersions::of_user().blocking_remember({config.to[i], result->id, path, stamp});
+    if (!remembered) log_warning("push: {}", remembered.error().message());
+  }
 }
 
 }  // namespace
@@ -131,6 +169,7 @@ int blocking_run_push(const PushConfig& config) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+  blocking_remember(config, sources->stamp, results);
   int status = 0;
   json::array array;
   for (std::size_t i = 0; i < results.size(); ++i) {

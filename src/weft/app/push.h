@@ -16,6 +16,8 @@ struct PushConfig {
   // As given on the command line. `session` "": one that the same user, host and path always have.
   PushOptions options;
   std::string base_path;  // a folder or file that has the tensors of options.base
+  // Where no base is named: what was pushed to the server last, if its files are still here.
+  bool delta = true;
 };
 
 // Reads, pushes to all servers side by side, prints a result for each. Blocks. Returns the exit

@@ -9,6 +9,7 @@
 #include <zstd.h>
 
 #include "weft/base/check.h"
+#include "weft/codec/delta_codec.h"
 #include "weft/codec/internal/load_store.h"
 #include "weft/digest/digest.h"
 
@@ -120,15 +121,26 @@ std::string_view encoding_name(Encoding encoding) {
       return "zstd";
     case Encoding::kSparse:
       return "sparse";
+    case Encoding::kDelta:
+      return "delta";
   }
   return "unknown";
 }
 
+std::vector<Encoding> encodings_taken(bool with_base) {
+  std::vector<Encoding> encodings;
+  for (std::uint32_t word = 0; word < kEncodings; ++word) {
+    const auto encoding = static_cast<Encoding>(word);
+    if (with_base || !needs_base(encoding)) encodings.push_back(encoding);
+  }
+  return encodings;
+}
+
 Result<Encoding> parse_encoding(std::uint32_t word) {
-  if (word > static_cast<std::uint32_t>(Encoding::kSparse)) {
+  if (word >= kEncodings) {
     return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("a block's encoding is {}, expected 0 (identity), 1 (zstd) or 2 "
-                             "(sparse)",
+                 fmt::format("a block's encoding is {}, expected 0 (identity), 1 (zstd), 2 "
+                             "(sparse) or 3 (delta)",
                              word));
   }
   return static_cast<Encoding>(word);
@@ -143,6 +155,8 @@ std::uint64_t max_payload_bytes(Encoding encoding, std::uint64_t block_bytes) {
     // A longer one would be worse than the block itself.
     case Encoding::kSparse:
       return block_bytes + kSparseBytes;
+    case Encoding::kDelta:
+      return block_bytes + kDeltaFrameBytes;
   }
   return block_bytes;
 }

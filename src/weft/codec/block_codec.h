@@ -3,6 +3,7 @@
 // bytes: it gives the right block or an error, within the memory and time that the block's size
 // says.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -18,7 +19,18 @@ enum class Encoding : std::uint32_t {
   kIdentity = 0,
   kZstd = 1,    // one zstd frame (RFC 8878) with its content size
   kSparse = 2,  // positions and new values of what differs from the same block of a base version
+  kDelta = 3,   // the same in as few bytes as may be: delta_codec.h
 };
+inline constexpr std::size_t kEncodings = 4;
+// Of something, by Encoding.
+using BytesByEncoding = std::array<std::uint64_t, kEncodings>;
+
+// Is a payload nothing without the same block of the base?
+constexpr bool needs_base(Encoding encoding) {
+  return encoding == Encoding::kSparse || encoding == Encoding::kDelta;
+}
+// What frames of an upload may have, by number.
+std::vector<Encoding> encodings_taken(bool with_base);
 std::string_view encoding_name(Encoding encoding);
 // Errors: kInvalidArgument naming the number.
 Result<Encoding> parse_encoding(std::uint32_t word);

@@ -60,16 +60,18 @@ TEST(Encodings, AreNumberedAndNamed) {
   EXPECT_EQ(*parse_encoding(1), Encoding::kZstd);
   EXPECT_EQ(*parse_encoding(2), Encoding::kSparse);
   EXPECT_EQ(encoding_name(Encoding::kSparse), "sparse");
+  EXPECT_EQ(*parse_encoding(3), Encoding::kDelta);
+  EXPECT_EQ(encoding_name(Encoding::kDelta), "delta");
 
-  const auto unknown = parse_encoding(3);
+  const auto unknown = parse_encoding(4);
   ASSERT_FALSE(unknown);
   EXPECT_EQ(unknown.error().code(), ErrorCode::kInvalidArgument);
-  EXPECT_NE(unknown.error().message().find("3"), std::string::npos);
+  EXPECT_NE(unknown.error().message().find("4"), std::string::npos);
 }
 
 TEST(Encodings, NoPayloadIsMuchLongerThanItsBlock) {
   EXPECT_EQ(max_payload_bytes(Encoding::kIdentity, 1000), 1000u);
-  for (const auto encoding : {Encoding::kZstd, Encoding::kSparse}) {
+  for (const auto encoding : {Encoding::kZstd, Encoding::kSparse, Encoding::kDelta}) {
     EXPECT_GE(max_payload_bytes(encoding, 8 << 20), 8u << 20);
     EXPECT_LE(max_payload_bytes(encoding, 8 << 20), (8u << 20) * 101 / 100);
   }

@@ -61,7 +61,10 @@ void PushMachine::opened(const Result<Opened>& answer, std::optional<Millisecond
   WEFT_CHECK(step_ == Step::kOpen);
   if (!answer) {
     const ErrorCode code = answer.error().code();
-    if (code == ErrorCode::kNotFound && with_base_ && !options_.partial) {
+    // It has no such base, or converted it; or its 409 is for another reason, and comes again.
+    const bool may_be_base =
+        code == ErrorCode::kNotFound || (code == ErrorCode::kConflict && !retry_after);
+    if (may_be_base && with_base_ && !options_.partial) {
       with_base_ = false;  // in full, then
       return;
     }

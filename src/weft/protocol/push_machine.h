@@ -33,7 +33,7 @@ class PushMachine {
     // The skeleton has the digests. Without them the blocks of an earlier upload with the same
     // skeleton cannot be told from ours: the first opening replaces it, see replaces().
     bool announced = true;
-    bool base = false;     // the skeleton names a base; unless `partial`, it can do without
+    bool base = false;     // the skeleton names a base; unless `partial`, it can do without one
     bool partial = false;  // what is not sent is the base's
     // Several writers share one upload: each sends its part of the data. The first one also waits
     // for the others, sends what they leave, seals and commits; they are done when theirs is there.

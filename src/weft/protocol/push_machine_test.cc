@@ -135,16 +135,18 @@ TEST(PushMachine, EveryRefusalAtEveryStep) {
   }
 }
 
-TEST(PushMachine, ABaseThatIsNotThereMeansToSendInFull) {
-  PushMachine machine = at(Step::kOpen, {.base = true});
-  EXPECT_TRUE(machine.with_base());
+TEST(PushMachine, ABaseThatIsNotThereOrConvertedMeansToSendInFull) {
+  for (const ErrorCode code : {ErrorCode::kNotFound, ErrorCode::kConflict}) {
+    PushMachine machine = at(Step::kOpen, {.base = true});
+    EXPECT_TRUE(machine.with_base());
 
-  machine.opened(error(ErrorCode::kNotFound));
+    machine.opened(error(code));
 
-  EXPECT_EQ(machine.step(), Step::kOpen);
-  EXPECT_FALSE(machine.with_base());
-  machine.opened(error(ErrorCode::kNotFound));
-  EXPECT_EQ(machine.step(), Step::kFailed);
+    EXPECT_EQ(machine.step(), Step::kOpen);
+    EXPECT_FALSE(machine.with_base());
+    machine.opened(error(code));
+    EXPECT_EQ(machine.step(), Step::kFailed);
+  }
 }
 
 TEST(PushMachine, APartialPushCannotDoWithoutItsBase) {

@@ -138,6 +138,27 @@ Result<Opening> ReceiverMachine::wait(Instant now) {
   return opening;
 }
 
+// The blocks of a tied head that are announced as the embedding's need not come: what those are is
+// checked, and that all of the two are equal, too, at the seal.
+void ReceiverMachine::settle_tied_head(Staging& staging) const {
+  const auto& tensors = staging.plan.tensors;
+  const auto is_head = [](const PlannedTensor& tensor) { return !tensor.target; };
+  const auto head =
+      static_cast<std::uint64_t>(std::ranges::find_if(tensors, is_head) - tensors.begin());
+  for (std::uint64_t entry = 0; head < tensors.size() && entry < staging.announced.size();
+       ++entry) {
+    const auto target = staging.plan.try_target(entry);
+    if (!target || layout_->tensors()[*target].name != kEmbeddingName) continue;
+    const auto& blocks = staging.announced[head];
+    for (std::uint64_t block = 0; block < blocks.size(); ++block) {
+      const auto& twins = staging.announced[entry];
+      if (block >= twins.size() || twins[block] != blocks[block]) continue;
+      staging.ledger.claim(head, block);
+      staging.ledger.verified(head, block, blocks[block]);
+    }
+  }
+}
+
 Result<Opening> ReceiverMachine::opened(const Result<Epoch>& epoch,
                                         std::shared_ptr<Staging> staging, Instant now) {
   if (!epoch) return epoch.error();
@@ -147,6 +168,7 @@ Result<Opening> ReceiverMachine::opened(const Result<Epoch>& epoch,
   staging_ = std::move(staging);
   if (!staging_) return Opening{*epoch};
   staging_->epoch = *epoch;
+  settle_tied_head(*staging_);
   if (rules_.patch_mode) {
     for (const auto [entry, block] : copies(*staging_)) {
       if (staging_->plan.try_file(entry)) continue;  // those are gathered anew
@@ -252,18 +274,28 @@ Result<BlockClaim> ReceiverMachine::claim(Staging& staging, BlockPlace place, Fr
   WEFT_TRY(const Use use, use_of(staging, place, form));
   const Claim found = staging.ledger.claim(place.entry, place.block);
   if (found != Claim::kYours) return BlockClaim{place, found, Use::kDiscard, payload_bytes};
-  const bool is_too_much =
-      use == Use::kKeep && payload_bytes > rules_.max_patch_bytes - staging.patch_bytes;
-  if (is_too_much) {
+  BlockClaim claim{place, found, use, payload_bytes};
+  const auto kept = use == Use::kKeep ? keep(staging, claim, payload_bytes) : Result<void>();
+  if (!kept) {
     staging.ledger.failed(place.entry, place.block);
-    return Error(ErrorCode::kTooLarge,
-                 fmt::format("{} bytes of changes are kept, {} more are over the limit of {}",
-                             staging.patch_bytes, payload_bytes, rules_.max_patch_bytes));
+    return kept.error();
   }
   // An open block means that nothing is sealed, so this cannot fail after touch().
   WEFT_TRY_VOID(machine_.begin_write(staging.epoch, now));
-  if (use == Use::kKeep) staging.patch_bytes += payload_bytes;
-  return BlockClaim{place, found, use, payload_bytes};
+  return claim;
+}
+
+Result<void> ReceiverMachine::keep(Staging& staging, BlockClaim& claim,
+                                   std::uint64_t kept_bytes) const {
+  const std::uint64_t others_bytes = staging.patch_bytes - claim.kept_bytes;
+  if (kept_bytes > rules_.max_patch_bytes - others_bytes) {
+    return Error(ErrorCode::kTooLarge,
+                 fmt::format("{} bytes of changes are kept, {} more are over the limit of {}",
+                             others_bytes, kept_bytes, rules_.max_patch_bytes));
+  }
+  staging.patch_bytes = others_bytes + kept_bytes;
+  claim.kept_bytes = kept_bytes;
+  return {};
 }
 
 Result<void> ReceiverMachine::settle(Staging& staging, const BlockClaim& claim,
@@ -295,7 +327,7 @@ Result<void> ReceiverMachine::settle(Staging& staging, const BlockClaim& claim,
 void ReceiverMachine::give_up(Staging& staging, const BlockClaim& claim, Instant now) {
   machine_.end_write(staging.epoch, now);
   staging.ledger.failed(claim.place.entry, claim.place.block);
-  if (claim.use == Use::kKeep) staging.patch_bytes -= claim.payload_bytes;
+  staging.patch_bytes -= claim.kept_bytes;
 }
 
 Result<std::shared_ptr<Staging>> ReceiverMachine::begin_seal(std::string_view owner, Epoch epoch,

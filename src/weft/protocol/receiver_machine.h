@@ -35,7 +35,7 @@ struct ReceiverRules {
   std::chrono::milliseconds lease{300'000};
   bool tied_embeddings = false;  // lm_head.weight may come, as the embedding's twin
   bool patch_mode = false;       // no second set: what changes is kept as patches until the commit
-  std::uint64_t max_patch_bytes = 0;  // of the payloads that one staging keeps (patch mode)
+  std::uint64_t max_patch_bytes = 0;  // of changes that one staging keeps (patch mode)
   OnThird on_third = OnThird::kWait;
   std::chrono::milliseconds reader_grace{5'000};  // for readers of a set about to be overwritten
 };
@@ -53,12 +53,13 @@ struct BlockClaim {
     kStore,    // put it in its place in the set (a file: in memory of the staging's own)
     kHash,     // only its digest counts
     kScatter,  // copy the base's block to its place, then write the changes over it
-    kKeep,     // keep the payload until the commit
+    kKeep,     // keep what changes until the commit
   };
   BlockPlace place;
   BlockLedger::Claim found;
   Use use;
   std::uint64_t payload_bytes;
+  std::uint64_t kept_bytes = 0;  // kKeep: its part of max_patch_bytes
 };
 
 // How a staging begins.
@@ -136,6 +137,9 @@ class ReceiverMachine {
   // patches would be too many; kConflict.
   Result<BlockClaim> claim(Staging& staging, BlockPlace place, FrameForm form,
                            std::uint64_t payload_bytes, Instant now);
+  // kKeep: what is kept of the block takes `kept_bytes`, not its payload's. Errors, and then the
+  // claim goes on: kTooLarge.
+  Result<void> keep(Staging& staging, BlockClaim& claim, std::uint64_t kept_bytes) const;
   // Takes the block as verified. `computed`: the value of what came or was made of it; nothing for
   // a payload that is kept unverified. `expected`: what the sender says. Errors, and then the claim
   // goes on: kCorrupt when they differ, or from what was announced; kTooLarge for a whole block
@@ -209,6 +213,7 @@ class ReceiverMachine {
   Wait waiting() const;
   Result<Opening> wait(Instant now);
   Result<Opening> opened(const Result<Epoch>& epoch, std::shared_ptr<Staging> staging, Instant now);
+  void settle_tied_head(Staging& staging) const;
   Result<void> check_base(const UploadOffer& offer) const;
   Result<void> check_patchable(const Staging& staging) const;
   Result<BlockClaim::Use> use_of(const Staging& staging, BlockPlace place, FrameForm form) const;

@@ -446,6 +446,45 @@ TEST(PatchMode, TakesChangesAndWhatIsEqualAndNothingElse) {
   EXPECT_EQ(bench.serving(), id_of("0"));
 }
 
+TEST(PatchMode, WhatIsKeptMayTakeMoreOrLessThanItsPayload) {
+  Bench bench(patch_rules());
+  const Epoch epoch = bench.open(make_patch_offer(bench, "1"));
+  Staging& staging = bench.staging(epoch);
+  auto first = bench.machine.claim(staging, {0, 0}, FrameForm::kChanges, 20, bench.now).value();
+  EXPECT_TRUE(bench.machine.keep(staging, first, 6));
+  auto second = bench.machine.claim(staging, {1, 0}, FrameForm::kChanges, 4, bench.now).value();
+  EXPECT_EQ(bench.machine.keep(staging, second, 15).error().code(), ErrorCode::kTooLarge);
+  EXPECT_TRUE(bench.machine.keep(staging, second, 14));
+
+  bench.machine.give_up(staging, first, bench.now);
+  bench.machine.give_up(staging, second, bench.now);
+
+  EXPECT_EQ(staging.patch_bytes, 0u);
+}
+
+TEST(ReceiverMachine, ATiedHeadThatIsAnnouncedAsItsTwinNeedNotCome) {
+  const auto layout = std::make_shared<const WeightLayout>(
+      WeightLayout::make({{std::string(kEmbeddingName), DType::kBF16, {4, 2}}}).value());
+  Resident served;
+  const std::vector<std::vector<Digest>> blocks{{digest("old")}};
+  served.content =
+      make_version_content({{{layout->tensors()[0], merge_block_digests(blocks[0])}}, {}}, blocks);
+  served.name.id = served.content->id;
+  ReceiverRules rules;
+  rules.tied_embeddings = true;
+  for (const bool is_twin : {true, false}) {
+    ReceiverMachine machine(layout, rules, served);
+    UploadOffer offer;
+    offer.tensors = {layout->tensors()[0], {std::string(kHeadName), DType::kBF16, {4, 2}}};
+    offer.blocks = {{digest("new")}, {digest(is_twin ? "new" : "other")}};
+
+    const auto opening = machine.open_upload("t", offer, Instant());
+
+    ASSERT_TRUE(opening) << opening.error().message();
+    EXPECT_EQ(machine.staging(opening->epoch).value()->ledger.missing_blocks(), is_twin ? 1u : 2u);
+  }
+}
+
 TEST(PatchMode, AnUploadOfWhatServesNeedsNoBase) {
   Bench bench(patch_rules());
   const Epoch epoch = bench.open(make_offer("0", true));

@@ -54,7 +54,7 @@ struct Staging {
 
   // The machine's.
   BlockLedger ledger;
-  std::uint64_t patch_bytes = 0;     // of payloads that are kept
+  std::uint64_t patch_bytes = 0;     // of changes that are kept
   bool is_verified = true;           // no payload was kept whose result was not hashed
   std::optional<Resident> resident;  // what it is, once sealed; the name has no label yet
 };

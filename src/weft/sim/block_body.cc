@@ -1,12 +1,13 @@
 #include "weft/sim/internal/block_body.h"
 
-#include "weft/codec/block_codec.h"
+#include "weft/codec/delta_codec.h"
 
 namespace weft::sim {
 namespace {
 
 using Use = BlockClaim::Use;
-constexpr std::size_t kElemBytes = 2;
+constexpr ElemKind kKind = ElemKind::kBF16;
+constexpr std::uint64_t kChangeBytes = 6;  // a position and a value
 
 Cells cells_of(std::span<const std::byte> bytes) {
   Cells cells{};
@@ -17,6 +18,26 @@ Cells cells_of(std::span<const std::byte> bytes) {
 }
 
 }  // namespace
+
+std::vector<std::byte> changes_between(Encoding encoding, const Cells& base, const Cells& next) {
+  const auto old_bytes = std::as_bytes(std::span(base)), bytes = std::as_bytes(std::span(next));
+  return encoding == Encoding::kDelta ? encode_delta(old_bytes, bytes, kKind)
+                                      : encode_sparse(old_bytes, bytes, elem_size_bytes(kKind));
+}
+
+Result<Cells> with_changes(Encoding encoding, std::span<const std::byte> payload,
+                           const Cells& base) {
+  Cells cells = base;
+  const auto bytes = std::as_writable_bytes(std::span(cells));
+  if (encoding == Encoding::kDelta) {
+    WEFT_TRY_VOID(decode_delta(payload, std::as_bytes(std::span(base)), kKind, bytes));
+    return cells;
+  }
+  WEFT_TRY(const SparsePatch patch, parse_sparse(payload, kBlockCells, elem_size_bytes(kKind)));
+  WEFT_TRY_VOID(check_sparse_base(patch, bytes));
+  apply_sparse(patch, bytes);
+  return cells;
+}
 
 Result<void> Receiver::BlockBody::take(std::size_t index, std::uint8_t flip) {
   const SentBlock& sent = blocks_[index / kPiecesOfBlock];
@@ -41,12 +62,12 @@ Result<void> Receiver::BlockBody::take_frame(const BlockFrame& sent, std::uint8_
   auto bytes = encode_block_frame(sent);
   bytes[(flip * 5u) % bytes.size()] ^= std::byte{flip};
   frame_ = parse_block_frame(bytes);
-  WEFT_TRY(const Encoding encoding, parse_encoding(frame_.encoding));
+  WEFT_TRY(encoding_, parse_encoding(frame_.encoding));
   if (frame_.length_bytes != payload_.size()) {
     return Error(ErrorCode::kInvalidArgument, "a frame of another length");
   }
-  const auto form = encoding == Encoding::kSparse ? FrameForm::kChanges : FrameForm::kWhole;
-  if (encoding == Encoding::kZstd ||
+  const auto form = needs_base(encoding_) ? FrameForm::kChanges : FrameForm::kWhole;
+  if (encoding_ == Encoding::kZstd ||
       (form == FrameForm::kWhole && payload_.size() != kBlockCells)) {
     return Error(ErrorCode::kInvalidArgument, "a frame of another encoding");
   }
@@ -76,13 +97,9 @@ Result<void> Receiver::BlockBody::take_payload(std::size_t begin, std::size_t en
 // The block that the payload makes.
 Result<Cells> Receiver::BlockBody::decoded() const {
   if (claim_->use == Use::kStore || claim_->use == Use::kHash) return cells_of(payload_);
-  WEFT_TRY(const SparsePatch patch, parse_sparse(payload_, kBlockCells, kElemBytes));
   const Engine& engine = *receiver_.engine_;
-  Cells cells = engine.cells(engine.serving(), receiver_.place_of(*staging_, claim_->place));
-  const auto bytes = std::as_writable_bytes(std::span(cells));
-  WEFT_TRY_VOID(check_sparse_base(patch, bytes));
-  apply_sparse(patch, bytes);
-  return cells;
+  const std::size_t place = receiver_.place_of(*staging_, claim_->place);
+  return with_changes(encoding_, payload_, engine.cells(engine.serving(), place));
 }
 
 Result<void> Receiver::BlockBody::settle() {
@@ -96,6 +113,10 @@ Result<void> Receiver::BlockBody::settle() {
       receiver_.store(*staging_, claim_->place, cell, cells[cell]);
     }
   }
+  if (claim_->use == Use::kKeep && encoding_ == Encoding::kDelta) {
+    WEFT_TRY(const DeltaHeader header, read_delta_header(payload_, kBlockCells, kKind));
+    WEFT_TRY_VOID(receiver_.machine_->keep(*staging_, *claim_, header.changed * kChangeBytes));
+  }
   // What is kept is hashed before the commit or after it.
   const bool is_hashed = claim_->use != Use::kKeep || receiver_.hashes_patches_;
   const auto settled = receiver_.machine_->settle(
@@ -105,8 +126,8 @@ Result<void> Receiver::BlockBody::settle() {
   writing_ = false;
   WEFT_TRY_VOID(settled);
   if (claim_->use == Use::kKeep) {
-    receiver_.kept_[staging_->epoch].payloads[receiver_.place_of(*staging_, claim_->place)] =
-        payload_;
+    receiver_.kept_[staging_->epoch].changes[receiver_.place_of(*staging_, claim_->place)] = {
+        encoding_, payload_};
   }
   ++counts_.verified;
   return {};

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "weft/codec/block_codec.h"
+#include "weft/sim/internal/block_body.h"
 #include "weft/sim/internal/receiver.h"
 
 namespace weft::sim {
@@ -54,7 +54,7 @@ UploadOffer Offer::on_the_wire() const {
   return offer;
 }
 
-SentBlock block_to_send(const Offer& offer, const BlockPlace& place, bool sparse) {
+SentBlock block_to_send(const Offer& offer, const BlockPlace& place, Encoding encoding) {
   const Model& model = Model::get();
   const BlockPlace own{offer.sent().at(place.entry), place.block};
   const Cells& cells = offer.content->cells[model.index_of(own)];
@@ -63,9 +63,9 @@ SentBlock block_to_send(const Offer& offer, const BlockPlace& place, bool sparse
   frame.block = static_cast<std::uint32_t>(place.block);
   frame.digest = offer.content->digest(own);
   std::vector<std::byte> payload(bytes_of(cells).begin(), bytes_of(cells).end());
-  if (sparse && offer.base && own.entry != model.file_entry()) {
-    frame.encoding = static_cast<std::uint32_t>(Encoding::kSparse);
-    payload = encode_sparse(bytes_of(offer.base->cells[model.index_of(own)]), bytes_of(cells), 2);
+  if (needs_base(encoding) && offer.base && own.entry != model.file_entry()) {
+    frame.encoding = static_cast<std::uint32_t>(encoding);
+    payload = changes_between(encoding, offer.base->cells[model.index_of(own)], cells);
   }
   frame.length_bytes = static_cast<std::uint32_t>(payload.size());
   return {frame, std::move(payload)};

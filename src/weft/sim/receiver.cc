@@ -5,7 +5,6 @@
 
 #include <fmt/core.h>
 
-#include "weft/codec/block_codec.h"
 #include "weft/sim/internal/block_body.h"
 #include "weft/sim/internal/rules.h"
 
@@ -304,21 +303,15 @@ void Receiver::taken_over(Epoch epoch, const Result<void>& result) {
 // Between two tokens: all of them, or none.
 Result<void> Receiver::apply_patches(const Staging& staging) {
   undo_.clear();
-  for (const auto& [place, payload] : kept_[staging.epoch].payloads) {
-    Cells cells = engine_->cells(engine_->serving(), place);
-    const auto bytes = std::as_writable_bytes(std::span(cells));
-    const auto patched = [&bytes, &payload = payload]() -> Result<void> {
-      WEFT_TRY(const SparsePatch patch, parse_sparse(payload, kBlockCells, 2));
-      WEFT_TRY_VOID(check_sparse_base(patch, bytes));
-      apply_sparse(patch, bytes);
-      return {};
-    }();
-    if (!patched) {
-      for (const auto& [old_place, old] : undo_) engine_->patch(old_place, old);
-      return patched;
+  for (const auto& [place, changes] : kept_[staging.epoch].changes) {
+    const Cells old = engine_->cells(engine_->serving(), place);
+    const auto cells = with_changes(changes.encoding, changes.payload, old);
+    if (!cells) {
+      for (const auto& [patched, before] : undo_) engine_->patch(patched, before);
+      return cells.error();
     }
-    undo_[place] = engine_->cells(engine_->serving(), place);
-    engine_->patch(place, cells);
+    undo_[place] = old;
+    engine_->patch(place, *cells);
   }
   const std::size_t file = Model::get().file_place();
   undo_[file] = engine_->cells(engine_->serving(), file);

@@ -17,6 +17,11 @@ std::optional<milliseconds> retry_after(const Result<T>& answer) {
   return says ? std::optional(milliseconds(1'000)) : std::nullopt;
 }
 
+// Of what changed since a base, where there is one.
+Encoding some_encoding(Random& random) {
+  return random.chance(50) ? Encoding::kDelta : Encoding::kSparse;
+}
+
 }  // namespace
 
 Trainer::Trainer(Simulation& simulation_, Network& network, Receiver& receiver, std::string name_,
@@ -176,7 +181,7 @@ void Trainer::send() {
     std::vector<SentBlock> blocks;
     std::uint64_t bytes = 0;
     for (const BlockPlace& place : places) {
-      blocks.push_back(block_to_send(offer_, place, true));
+      blocks.push_back(block_to_send(offer_, place, some_encoding(simulation.random)));
       bytes += block_length(Model::get().entry_bytes(offer_.sent()[place.entry]), place.block);
     }
     const std::string upload = machine_->upload();
@@ -312,7 +317,9 @@ void Trainer::send_odd_block(const std::string& upload) {
   Random& random = simulation.random;
   Offer other = offer_;
   other.content = &receiver_.library().version(random.below(Library::kCount));
-  SentBlock block = block_to_send(other, {0, random.below(3)}, random.chance(50));
+  const BlockPlace place{0, random.below(3)};
+  SentBlock block =
+      block_to_send(other, place, random.chance(50) ? some_encoding(random) : Encoding::kIdentity);
   if (random.chance(50)) {
     block.frame.digest = offer_.content->digest({0, block.frame.block});
   }

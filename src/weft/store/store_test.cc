@@ -153,8 +153,8 @@ TEST(Store, EncodedBlocksAreDecodedBeforeTheyCount) {
   UploadOffer offer = offer_of(model, true);
   offer.base = base;
   const auto opened = open_upload(*store, "a", offer).value();
-  EXPECT_THAT(opened.encodings,
-              ElementsAre(Encoding::kIdentity, Encoding::kZstd, Encoding::kSparse));
+  EXPECT_THAT(opened.encodings, ElementsAre(Encoding::kIdentity, Encoding::kZstd, Encoding::kSparse,
+                                            Encoding::kDelta));
 
   EXPECT_TRUE(send(*store, opened.epoch, 1, 0, Encoding::kZstd, encode_zstd(model.data[1]),
                    offer.blocks[1][0]));

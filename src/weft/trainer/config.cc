@@ -78,6 +78,8 @@ void visit_keys(Config& config, Visit&& visit) {
   visit("server", "url", server.url, Range{},
         "running servers instead, for example [\"http://127.0.0.1:8000\"]");
   visit("server", "threads", server.threads, Range{1, 1024}, "of a spawned server");
+  visit("server", "deltas", server.deltas, Range{},
+        "send what changed since the last version, which is kept in memory for it");
   visit("server", "start_timeout_s", server.start_timeout_s, Range{0.1, 86400},
         "seconds until a spawned server must answer");
   visit("server", "request_timeout_s", server.request_timeout_s, Range{0.1, 86400},

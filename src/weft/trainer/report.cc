@@ -173,6 +173,9 @@ std::string step_json(const StepMetrics& m) {
   out.add("tokens_with_wrong_version", m.versions.wrong);
   out.add("tokens_discriminating", m.versions.discriminating);
   out.add("sync_bytes", m.sync_bytes);
+  out.add("sync_full_bytes", m.sync_full_bytes);
+  out.add("sync_delta_bytes", m.sync_delta_bytes);
+  out.add("sync_fell_back", m.sync_fell_back);
   out.add("sync_ms", m.sync_ms);
   out.add("pause_us", m.pause_us);
   out.add("rollout_ms", m.rollout_ms);
@@ -186,10 +189,11 @@ std::string step_json(const StepMetrics& m) {
 std::string summary_json(const RunSummary& summary, std::span<const StepMetrics> steps) {
   const VersionCounts& versions = summary.versions;
   double diff = 0;
-  std::uint64_t bytes = 0, tokens = 0;
+  std::uint64_t bytes = 0, full_bytes = 0, tokens = 0;
   for (const StepMetrics& step : steps) {
     diff = std::max(diff, step.logprob_max_abs_diff);
     bytes += step.sync_bytes;
+    full_bytes += step.sync_full_bytes;
     tokens += step.tokens;
   }
   const double sync_s = sum(column(steps, &StepMetrics::sync_ms)) / 1000;
@@ -207,7 +211,9 @@ std::string summary_json(const RunSummary& summary, std::span<const StepMetrics>
   out.add("pause_ms_p50", percentile(pauses_us, 50) / 1000);
   out.add("pause_ms_p99", percentile(pauses_us, 99) / 1000);
   out.add("decode_step_ms_p50", percentile(column(steps, &StepMetrics::decode_step_ms), 50));
-  out.add("bytes_per_update", steps.empty() ? std::uint64_t{0} : bytes / steps.size());
+  const std::uint64_t updates = std::max<std::uint64_t>(1, steps.size());
+  out.add("bytes_per_update", bytes / updates);
+  out.add("full_bytes_per_update", full_bytes / updates);
   out.add("tokens_sampled", tokens);
   out.add("logprob_max_abs_diff", diff);
   out.add("tokens_checked", versions.checked);

@@ -28,7 +28,10 @@ struct StepMetrics {
   double logprob_max_abs_diff = 0;  // trainer against server, over all sampled tokens
   std::uint64_t tokens = 0;         // sampled
   VersionCounts versions;
-  std::uint64_t sync_bytes = 0;  // sent
+  std::uint64_t sync_bytes = 0;        // sent
+  std::uint64_t sync_full_bytes = 0;   // of the version, once for each server
+  std::uint64_t sync_delta_bytes = 0;  // of what was sent: deltas
+  std::uint64_t sync_fell_back = 0;    // blocks in full because their delta was refused
   double sync_ms = 0;
   double pause_us =
       0;  // between the server's last step on the old weights and the first on the new

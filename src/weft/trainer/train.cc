@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
+#include <limits>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -18,7 +19,7 @@
 #include "weft/trainer/save.h"
 #include "weft/trainer/tasks.h"
 #include "weft/trainer/version_check.h"
-#include "weft/transfer/publisher.h"
+#include "weft/transfer/delta_publisher.h"
 
 namespace weft {
 namespace {
@@ -110,6 +111,7 @@ class Run {
   std::optional<ProblemSource> problems_;
   std::unique_ptr<Policy> policy_;
   std::vector<std::unique_ptr<http::Client>> servers_;
+  std::optional<DeltaPublisher> publisher_;
   std::optional<VersionCheck> versions_;
   std::shared_ptr<const WeightSet> published_;
   std::ofstream metrics_file_;
@@ -165,6 +167,10 @@ Result<void> Run::blocking_connect() {
                       (out_ / "start").string()));
     }
   }
+  std::vector<http::Client*> servers;
+  for (const auto& server : servers_) servers.push_back(server.get());
+  constexpr auto kAll = std::numeric_limits<std::uint64_t>::max();
+  publisher_.emplace(std::move(servers), config_.server.deltas ? kAll : 0);
   return {};
 }
 
@@ -423,16 +429,20 @@ Result<void> Run::blocking_publish(std::uint64_t version, StepMetrics& metrics) 
 
 Result<void> Run::blocking_push_to_all(const WeightSet& weights, const std::string& label,
                                        StepMetrics& metrics) {
-  const std::vector<TensorView> views = tensor_views(weights);
   PushOptions options;
   options.label = label;
-  for (const auto& server : servers_) {
-    auto pushed = blocking_push(*server, views, options);
+  auto results = publisher_->blocking_publish(tensor_views(weights), options);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    Result<PushReport>& pushed = results[i];
     if (!pushed) {
       return std::move(pushed).error().with_context(
-          fmt::format("publishing {} to {}", label, server->server().text()));
+          fmt::format("publishing {} to {}", label, servers_[i]->server().text()));
     }
     metrics.sync_bytes += pushed->sent_bytes;
+    metrics.sync_full_bytes += pushed->total_bytes;
+    metrics.sync_delta_bytes +=
+        pushed->payload_bytes.at(static_cast<std::size_t>(Encoding::kDelta));
+    metrics.sync_fell_back += pushed->fell_back;
     metrics.pause_us = std::max(metrics.pause_us, pushed->stall_us);
   }
   return {};

@@ -1,15 +1,18 @@
 #include "weft/transfer/publisher.h"
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <optional>
 #include <random>
+#include <set>
 #include <thread>
 #include <utility>
 
 #include <fmt/core.h>
 
 #include "weft/base/clock.h"
+#include "weft/base/log.h"
 #include "weft/protocol/push_machine.h"
 #include "weft/transfer/internal/answers.h"
 #include "weft/transfer/internal/blocks_body.h"
@@ -26,6 +29,12 @@ using internal::Answer;
 constexpr std::uint64_t kBatchBytes = 128ull << 20;
 // As much content is encoded before its body is sent.
 constexpr std::uint64_t kShortBatchBytes = 4 * kBlockBytes;
+// Blocks whose base is found wrong, one by one; then none is tried any more.
+constexpr unsigned kMostConflicts = 4;
+// Of a body's content. Where the changes since the base save less, they were not worth the time,
+// and the next body goes without them, then three, seven, ...
+constexpr std::uint64_t kLeastSavedShare = 4;
+constexpr unsigned kMostSkipped = 63;
 
 std::string random_session() {
   std::random_device random;
@@ -65,6 +74,8 @@ class Push {
     report_.total_bytes = machine_.total_bytes();
     report_.skipped_bytes = machine_.skipped_bytes();
     report_.resumed = machine_.resumed();
+    report_.fell_back = in_full_.size();
+    if (machine_.with_base()) report_.base = options_.base;
     report_.send_seconds = seconds_since(start) - report_.commit_seconds;
     return report_;
   }
@@ -106,13 +117,49 @@ class Push {
     shorthand_ = {};
     shorthand_.zstd = options_.zstd && opened->takes_zstd;
     shorthand_.zstd_level = options_.zstd_level;
-    if (with_base && opened->takes_sparse && options_.base_source != nullptr) {
+    shorthand_.delta = opened->takes_delta;
+    patch_mode_ = opened->patch_mode;
+    fall_back(*opened);
+    const bool uses_base = with_base && options_.base_source != nullptr;
+    if (uses_base && (opened->takes_delta || opened->takes_sparse)) {
       shorthand_.read_base = [this](const BlockPlace& place, std::span<std::byte> scratch) {
         return blocking_read_base(place, scratch);
       };
     }
     machine_.opened(std::move(opened->opened));
     show_progress();
+  }
+
+  // Blocks whose deltas were refused go in full: of each body the first that is still missing,
+  // since those behind it were not read. In patch mode there is nothing to fall back to.
+  void fall_back(const internal::OpenAnswer& opened) {
+    for (const Refused& refused : std::exchange(refused_, {})) {
+      const auto broken = std::ranges::find_if(
+          refused.based, [&](const BlockPlace& place) { return is_missing(opened.opened, place); });
+      const bool is_over = opened.opened.upload != machine_.upload();
+      if (broken == refused.based.end() || is_over || opened.patch_mode) continue;
+      log_warning("push: the delta of a block was refused, it goes in full: {}",
+                  refused.error.message());
+      in_full_.insert(*broken);
+      const bool is_wrong_base = refused.error.code() == ErrorCode::kConflict;
+      if (is_wrong_base && ++conflicts_ == kMostConflicts) fall_back_to_full(opened.opened);
+    }
+  }
+
+  // So often: the base's source has not got what the server has.
+  void fall_back_to_full(const PushMachine::Opened& opened) {
+    log_warning("push: what is at hand is not the base {}: the rest goes in full", options_.base);
+    for (const auto& [entry, first, blocks] : opened.missing) {
+      for (std::uint64_t i = 0; has_base(entry) && i < blocks; ++i)
+        in_full_.insert({entry, first + i});
+    }
+  }
+
+  static bool is_missing(const PushMachine::Opened& opened, const BlockPlace& place) {
+    return std::ranges::any_of(opened.missing, [&](const BlockLedger::Run& run) {
+      return run.tensor == place.entry && place.block >= run.first_block &&
+             place.block - run.first_block < run.blocks;
+    });
   }
 
   // The base's entries by name; only tensors are worth it.
@@ -127,14 +174,21 @@ class Push {
     }
   }
 
-  Result<std::optional<std::span<const std::byte>>> blocking_read_base(
-      const BlockPlace& place, std::span<std::byte> scratch) const {
-    using Found = std::optional<std::span<const std::byte>>;
-    if (place.entry >= base_entries_.size() || !base_entries_[place.entry]) return Found();
-    WEFT_TRY(const auto bytes,
-             options_.base_source->blocking_read(*base_entries_[place.entry],
-                                                 place.block * kBlockBytes, scratch));
-    return Found(bytes);
+  bool has_base(std::uint64_t entry) const {
+    return entry < base_entries_.size() && base_entries_[entry];
+  }
+
+  // A base that cannot be read is no reason to fail.
+  std::optional<std::span<const std::byte>> blocking_read_base(const BlockPlace& place,
+                                                               std::span<std::byte> scratch) {
+    if (!has_base(place.entry) || in_full_.contains(place)) return std::nullopt;
+    const auto bytes = options_.base_source->blocking_read(*base_entries_[place.entry],
+                                                           place.block * kBlockBytes, scratch);
+    if (bytes) return *bytes;
+    if (!base_failed_.exchange(true))
+      log_warning("push: the base cannot be read, the rest goes in full: {}",
+                  bytes.error().message());
+    return std::nullopt;
   }
 
   // Sends what is missing, on all connections, until the machine has heard of each batch.
@@ -154,7 +208,10 @@ class Push {
           while (machine_.step() == Step::kSend) {
             const auto batch = machine_.take(limit_bytes());
             if (batch.empty()) return;
-            is_short ? blocking_send_short(batch, lock) : blocking_send_plain(batch, lock);
+            internal::Shorthand shorthand = shorthand_;
+            if (skips_base()) shorthand.read_base = nullptr;
+            shorthand.zstd || shorthand.read_base ? blocking_send_short(shorthand, batch, lock)
+                                                  : blocking_send_plain(batch, lock);
             crew_.change();
           }
         },
@@ -169,16 +226,29 @@ class Push {
     const Answer answer = internal::answer_of(server_.blocking_send_source(blocks_request(), body));
     lock.lock();
     if (body.error()) source_error_ = body.error();
-    const std::array<std::uint64_t, 3> payload_bytes{body.content_bytes(), 0, 0};
+    const BytesByEncoding payload_bytes{body.content_bytes()};
     take_answer(answer, body.content_bytes(), body.size_bytes(), payload_bytes);
   }
 
-  void blocking_send_short(const std::vector<BlockPlace>& batch,
+  // What takes changes alone gets nothing else.
+  bool skips_base() {
+    if (bodies_to_skip_ == 0 || patch_mode_) return false;
+    --bodies_to_skip_;
+    return true;
+  }
+  void note_saving(std::uint64_t content_bytes, std::uint64_t body_bytes) {
+    const bool is_worth_it = body_bytes <= content_bytes - content_bytes / kLeastSavedShare;
+    last_skip_ = is_worth_it ? 0 : std::min(2 * last_skip_ + 1, kMostSkipped);
+    bodies_to_skip_ = last_skip_;
+  }
+
+  void blocking_send_short(const internal::Shorthand& shorthand,
+                           const std::vector<BlockPlace>& batch,
                            std::unique_lock<std::mutex>& lock) {
     lock.unlock();
     std::uint64_t content_bytes = 0, body_bytes = 0;
     for (const BlockPlace& place : batch) content_bytes += from_.size_of(place);
-    const auto body = internal::ShortBody::blocking_make(from_, shorthand_, batch);
+    const auto body = internal::ShortBody::blocking_make(from_, shorthand, batch);
     if (!body) {
       lock.lock();
       source_error_ = body.error();
@@ -186,14 +256,30 @@ class Push {
     }
     const auto parts = body->parts();
     for (const auto& part : parts) body_bytes += part.size();
-    const Answer answer =
+    Answer answer =
         internal::answer_of(server_.blocking_send_from(blocks_request(), parts, nullptr));
     lock.lock();
+    if (shorthand.read_base) note_saving(content_bytes, body_bytes);
+    if (!body->based().empty()) note_refusal(answer, body->based());
     take_answer(answer, content_bytes, body_bytes, body->payload_bytes());
   }
 
+  // A payload broke, or its base is not the server's, or the server has none in that form
+  // (kInvalidArgument), or reads another version of the format (kUnsupported). Whatever it was, it
+  // is tried again.
+  void note_refusal(Answer& answer, const std::vector<BlockPlace>& based) {
+    if (answer.response) return;
+    const Error error = answer.response.error();
+    const bool is_refusal =
+        error.code() == ErrorCode::kCorrupt || error.code() == ErrorCode::kConflict ||
+        error.code() == ErrorCode::kUnsupported || error.code() == ErrorCode::kInvalidArgument;
+    if (!is_refusal) return;
+    refused_.push_back({based, error});
+    answer.response = Error(ErrorCode::kConflict, error.message());
+  }
+
   void take_answer(const Answer& answer, std::uint64_t content_bytes, std::uint64_t body_bytes,
-                   const std::array<std::uint64_t, 3>& payload_bytes) {
+                   const BytesByEncoding& payload_bytes) {
     const auto counts = internal::parse_counts(answer);
     report_.sent_bytes += body_bytes;
     for (std::size_t i = 0; counts && i < payload_bytes.size(); ++i) {
@@ -214,7 +300,10 @@ class Push {
     const Answer answer =
         blocking_call("POST", upload_path("/commit"), internal::commit_json(options_));
     const auto committed = internal::parse_committed(answer);
-    if (committed) report_.stall_us = static_cast<double>(committed->stall_us);
+    if (committed) {
+      report_.stall_us = static_cast<double>(committed->stall_us);
+      report_.converted = committed->converted;
+    }
     machine_.committed(committed ? Result<std::string>(committed->id) : committed.error(),
                        answer.retry_after);
     report_.commit_seconds += seconds_since(start);
@@ -256,6 +345,16 @@ class Push {
   PushMachine machine_;  // with the crew's lock while it works
   internal::Shorthand shorthand_;
   std::vector<std::optional<std::size_t>> base_entries_;  // [tensors]
+  struct Refused {
+    std::vector<BlockPlace> based;  // of one body
+    Error error;
+  };
+  std::vector<Refused> refused_;  // since the last opening
+  unsigned conflicts_ = 0;
+  std::set<BlockPlace> in_full_;  // though there is a base; constant while blocks are sent
+  std::atomic<bool> base_failed_ = false;
+  bool patch_mode_ = false;
+  unsigned bodies_to_skip_ = 0, last_skip_ = 0;  // of deltas: what comes next goes without
   internal::Crew crew_;
   std::optional<Error> source_error_;
   PushReport report_;

@@ -2,7 +2,6 @@
 // The sending side: pushes a version to a server (an engine's receiver, or a store) and commits it
 // there. docs/protocol.md, "Pushing".
 
-#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -10,6 +9,7 @@
 #include <string>
 
 #include "weft/base/result.h"
+#include "weft/codec/block_codec.h"
 #include "weft/http/client.h"
 #include "weft/tensor/tensor.h"
 #include "weft/transfer/tensor_source.h"
@@ -34,8 +34,10 @@ struct PushOptions {
   // Of this very source, hashed before: they are announced, and nothing is hashed again.
   const VersionDigests* digests = nullptr;
 
-  // Id of a version that the server has. What differs little from it may go as sparse blocks, if
-  // `base_source` has its tensors. A server that does not have it is sent everything as it is.
+  // Id of a version that the server has. What changed since goes as deltas (to a server that does
+  // not know these, as sparse blocks), where that is shorter, if `base_source` has its tensors. A
+  // server that does not have it is sent everything as it is; so is a block whose delta the server
+  // refuses, because it broke or `base_source` is not what the server has.
   std::string base{};
   const TensorSource* base_source = nullptr;
   bool partial =
@@ -56,11 +58,13 @@ struct PushOptions {
 struct PushReport {
   std::string id;                   // of the committed version
   std::uint64_t total_bytes = 0;    // of the entries
-  std::uint64_t sent_bytes = 0;     // on the wire, bodies only
+  std::uint64_t sent_bytes = 0;     // on the wire, bodies of blocks only
   std::uint64_t skipped_bytes = 0;  // the server had them
   unsigned resumed = 0;             // how often something was taken up again
-  // Of the bodies that the server took, by Encoding: identity, zstd, sparse; frames not counted.
-  std::array<std::uint64_t, 3> payload_bytes{};
+  std::string base{};               // as in the options, if the server has it
+  BytesByEncoding payload_bytes{};  // of the bodies that the server took; frames not counted
+  std::uint64_t fell_back = 0;      // blocks that went in full because their delta was refused
+  bool converted = false;           // the server keeps it in other dtypes
   double hash_seconds = 0, send_seconds = 0, commit_seconds = 0, total_seconds = 0;
   double stall_us = 0;  // between the last step on the old set and the new one in place
 };

@@ -152,7 +152,7 @@ Tensors changed_a_little(Tensors base) {
   return base;
 }
 
-TEST(Push, WhatDiffersLittleFromTheBaseGoesAsPositionsAndValues) {
+TEST(Push, WhatDiffersLittleFromTheBaseGoesAsWhatChanged) {
   Bench bench;
   const auto first = bench.first();
   const auto next = changed_a_little(first);
@@ -167,7 +167,7 @@ TEST(Push, WhatDiffersLittleFromTheBaseGoesAsPositionsAndValues) {
     const auto report = blocking_push(bench.client(), next.views(), options);
 
     ASSERT_TRUE(report) << report.error().message();
-    EXPECT_GT(report->payload_bytes[2], 0u);
+    EXPECT_GT(report->payload_bytes[3], 0u);
     EXPECT_LT(report->sent_bytes, 10'000u);
     EXPECT_EQ(bench.served(), next.bytes());
   }
@@ -185,7 +185,7 @@ TEST(Push, ABaseThatIsNotThereMeansInFull) {
   const auto report = blocking_push(bench.client(), next.views(), options);
 
   ASSERT_TRUE(report) << report.error().message();
-  EXPECT_EQ(report->payload_bytes[2], 0u);
+  EXPECT_EQ(report->payload_bytes[3], 0u);
   EXPECT_EQ(bench.served(), next.bytes());
 }
 

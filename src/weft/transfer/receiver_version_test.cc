@@ -24,42 +24,8 @@ using namespace transfer_test;
 constexpr const char* kWeights = "/weft/v1/weights";
 constexpr const char* kMain = "/weft/v1/heads/main";
 
-std::string with(std::string object, const std::string& members) {
-  return object.insert(1, members + ",");
-}
-
-std::string base_member(const Bench& bench) {
-  return fmt::format(R"("base":"{}")", bench.current().id);
-}
-
-std::string open_upload(Bench& bench, const std::string& offer) {
-  const auto answer = bench.call("POST", "/weft/v1/uploads", offer);
-  EXPECT_EQ(answer.status, 201) << answer.body;
-  return "/weft/v1/uploads/" + member(answer.body, "upload");
-}
-
-http::Response seal_and_commit(Bench& bench, const std::string& upload,
-                               const std::string& body = "") {
-  const auto sealed = bench.call("POST", upload + "/seal");
-  EXPECT_EQ(sealed.status, 200) << sealed.body;
-  return bench.call("POST", upload + "/commit", body);
-}
-
-// All tensors of `next`, each block as it differs from `base`.
 std::string sparse_body(const Tensors& base, const Tensors& next) {
-  std::string body;
-  for (std::size_t i = 0; i < next.data.size(); ++i) {
-    for (std::uint64_t block = 0; block < block_count(next.data[i].size()); ++block)
-      body += sparse_frame(base, next, i, block);
-  }
-  return body;
-}
-
-Tensors changed(Tensors tensors, std::size_t every = 500) {
-  for (Bytes& data : tensors.data) {
-    for (std::size_t i = 0; i < data.size(); i += every) data[i] ^= std::byte{1};
-  }
-  return tensors;
+  return changes_body(base, next, sparse_frame);
 }
 
 http::Response put_head(Bench& bench, const std::string& id, const std::string& if_match = "") {

@@ -11,12 +11,14 @@
 #include <boost/json.hpp>
 #include <fmt/core.h>
 #include <fmt/ranges.h>
+#include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "weft/base/check.h"
+#include "weft/codec/elem_kind.h"
 #include "weft/format/safetensors.h"
 #include "weft/protocol/block_frame.h"
 #include "weft/protocol/block_ledger.h"
@@ -419,6 +421,55 @@ std::string sparse_frame(const Tensors& base, const Tensors& next, std::size_t t
                                      dtype_size_bytes(next.specs[tensor].dtype));
   return frame(tensor, block, Encoding::kSparse, payload,
                block_digest(next.data[tensor].size(), block, bytes));
+}
+
+Bytes delta_payload(const Tensors& base, const Tensors& next, std::size_t tensor,
+                    std::uint64_t block) {
+  return encode_delta(block_of(base, tensor, block), block_of(next, tensor, block),
+                      elem_kind_of(next.specs[tensor].dtype));
+}
+
+std::string delta_frame(const Tensors& base, const Tensors& next, std::size_t tensor,
+                        std::uint64_t block) {
+  return frame(tensor, block, Encoding::kDelta, delta_payload(base, next, tensor, block),
+               block_digest(next.data[tensor].size(), block, block_of(next, tensor, block)));
+}
+
+std::string changes_body(const Tensors& base, const Tensors& next,
+                         decltype(sparse_frame)& frame_of) {
+  std::string body;
+  for (std::size_t i = 0; i < next.data.size(); ++i) {
+    for (std::uint64_t block = 0; block < block_count(next.data[i].size()); ++block)
+      body += frame_of(base, next, i, block);
+  }
+  return body;
+}
+
+Tensors changed(Tensors tensors, std::size_t every) {
+  for (Bytes& data : tensors.data) {
+    for (std::size_t i = 0; i < data.size(); i += every) data[i] ^= std::byte{1};
+  }
+  return tensors;
+}
+
+std::string with(std::string object, const std::string& members) {
+  return object.insert(1, members + ",");
+}
+
+std::string base_member(const Bench& bench) {
+  return fmt::format(R"("base":"{}")", bench.current().id);
+}
+
+std::string open_upload(Bench& bench, const std::string& offer) {
+  const auto answer = bench.call("POST", "/weft/v1/uploads", offer);
+  EXPECT_EQ(answer.status, 201) << answer.body;
+  return "/weft/v1/uploads/" + member(answer.body, "upload");
+}
+
+http::Response seal_and_commit(Bench& bench, const std::string& upload, const std::string& body) {
+  const auto sealed = bench.call("POST", upload + "/seal");
+  EXPECT_EQ(sealed.status, 200) << sealed.body;
+  return bench.call("POST", upload + "/commit", body);
 }
 
 std::string skeleton(const Tensors& tensors, bool with_digests) {

@@ -178,11 +178,29 @@ std::string block_body(const Tensors& tensors,
 // One frame.
 std::string frame(std::size_t entry, std::uint64_t block, Encoding encoding,
                   std::span<const std::byte> payload, const Digest& digest);
-// What turns block `block` of a tensor of `base` into that of `next`.
+// What turns block `block` of a tensor of `base` into that of `next`; a frame of it.
+Bytes delta_payload(const Tensors& base, const Tensors& next, std::size_t tensor,
+                    std::uint64_t block);
 std::string sparse_frame(const Tensors& base, const Tensors& next, std::size_t tensor,
                          std::uint64_t block);
+std::string delta_frame(const Tensors& base, const Tensors& next, std::size_t tensor,
+                        std::uint64_t block);
+// Each block of all tensors of `next`, as `frame_of` has it.
+std::string changes_body(const Tensors& base, const Tensors& next,
+                         decltype(sparse_frame)& frame_of);
+// One bit of one byte in `every`.
+Tensors changed(Tensors tensors, std::size_t every = 500);
 // The skeleton of an upload, with the digests of the blocks or without.
 std::string skeleton(const Tensors& tensors, bool with_digests = false);
+// `object` with more members in front.
+std::string with(std::string object, const std::string& members);
+// "base": what `bench` serves.
+std::string base_member(const Bench& bench);
+// The path of the upload that is opened.
+std::string open_upload(Bench& bench, const std::string& offer);
+// The answer to the commit.
+http::Response seal_and_commit(Bench& bench, const std::string& upload,
+                               const std::string& body = "");
 // The string member `name` of a JSON object; "" without.
 std::string member(const std::string& json, const std::string& name);
 

@@ -2,11 +2,18 @@
 // One body of blocks on its connection to a receiver: what BlockWriter is in transfer. One thread.
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "weft/sim/internal/receiver.h"
 
 namespace weft::sim {
+
+// What turns `base` into `next`, as `encoding` has it, which is one that needs a base; and back.
+// Errors of the latter: those of the codec.
+std::vector<std::byte> changes_between(Encoding encoding, const Cells& base, const Cells& next);
+Result<Cells> with_changes(Encoding encoding, std::span<const std::byte> payload,
+                           const Cells& base);
 
 class Receiver::BlockBody : public Body {
  public:
@@ -28,6 +35,7 @@ class Receiver::BlockBody : public Body {
   const std::shared_ptr<Staging> staging_;
   const std::vector<SentBlock> blocks_;
   BlockFrame frame_;
+  Encoding encoding_ = Encoding::kIdentity;
   std::vector<std::byte> payload_;
   std::optional<BlockClaim> claim_;
   bool writing_ = false;

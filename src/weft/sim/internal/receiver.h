@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "weft/codec/block_codec.h"
 #include "weft/protocol/block_frame.h"
 #include "weft/protocol/push_machine.h"
 #include "weft/protocol/receiver_machine.h"
@@ -41,8 +42,8 @@ struct SentBlock {
   BlockFrame frame;
   std::vector<std::byte> payload;
 };
-// `place`: in the upload. As changes where the offer has a base and `sparse` is wished.
-SentBlock block_to_send(const Offer& offer, const BlockPlace& place, bool sparse);
+// `place`: in the upload. Whole where `encoding` needs a base that the offer does not have.
+SentBlock block_to_send(const Offer& offer, const BlockPlace& place, Encoding encoding);
 inline constexpr std::size_t kPiecesOfBlock = 3;  // the frame, and the payload in two parts
 
 class Receiver : public Source {
@@ -111,7 +112,11 @@ class Receiver : public Source {
   struct Kept {
     const Content* expected = nullptr;  // what its pusher means
     Cells file{};
-    std::map<std::size_t, std::vector<std::byte>> payloads;  // [places of the model]
+    struct Changes {
+      Encoding encoding;
+      std::vector<std::byte> payload;
+    };
+    std::map<std::size_t, Changes> changes;  // [places of the model]
   };
 
   Result<Epoch> epoch_of(const std::string& upload) const;

@@ -8,6 +8,7 @@
 #include <fmt/core.h>
 
 #include "weft/base/log.h"
+#include "weft/codec/elem_kind.h"
 #include "weft/store/internal/archive_data.h"
 
 namespace weft::store {
@@ -93,18 +94,23 @@ class StoreWriter final : public BlockWriter {
     const auto memory = std::make_unique_for_overwrite<std::byte[]>(size);
     const std::span<std::byte> bytes(memory.get(), size);
     auto decoded =
-        encoding_ == Encoding::kZstd ? decode_zstd(payload, bytes) : decode_sparse(payload, bytes);
+        needs_base(encoding_) ? decode_over_base(payload, bytes) : decode_zstd(payload, bytes);
     if (!decoded) return std::move(decoded).error().with_context(where());
     hasher_.update(bytes);
     return write(bytes);
   }
 
-  Result<void> decode_sparse(std::span<const std::byte> payload, std::span<std::byte> bytes) {
-    WEFT_TRY(const SparsePatch patch,
-             parse_sparse(payload, bytes.size(), dtype_size_bytes(entry_.spec.dtype)));
-    const auto& base = plan_->base->content();
-    WEFT_TRY_VOID(
-        blocking_read_block(intake_->archive(), base.blocks[*entry_.base_entry][block_], bytes));
+  Result<void> decode_over_base(std::span<const std::byte> payload, std::span<std::byte> bytes) {
+    const ElemKind kind = elem_kind_of(entry_.spec.dtype);
+    const Digest& base = plan_->base->content().blocks[*entry_.base_entry][block_];
+    if (encoding_ == Encoding::kDelta) {
+      const auto memory = std::make_unique_for_overwrite<std::byte[]>(bytes.size());
+      const std::span<std::byte> base_bytes(memory.get(), bytes.size());
+      WEFT_TRY_VOID(blocking_read_block(intake_->archive(), base, base_bytes));
+      return decode_delta(payload, base_bytes, kind, bytes);
+    }
+    WEFT_TRY(const SparsePatch patch, parse_sparse(payload, bytes.size(), elem_size_bytes(kind)));
+    WEFT_TRY_VOID(blocking_read_block(intake_->archive(), base, bytes));
     WEFT_TRY_VOID(check_sparse_base(patch, bytes));
     apply_sparse(patch, bytes);
     return {};

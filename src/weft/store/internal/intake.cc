@@ -37,10 +37,10 @@ Result<void> check_payload(const PlannedUpload& plan, std::uint64_t entry, std::
     return outside_grid(plan, entry, block);
   }
   const UploadEntry& planned = plan.entries[entry];
-  if (encoding == Encoding::kSparse && !planned.base_entry) {
+  if (needs_base(encoding) && !planned.base_entry) {
     return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("{}, block {}: sparse, but the upload has no base with this tensor",
-                             planned.name(), block));
+                 fmt::format("{}, block {}: {}, but the upload has no base with this tensor",
+                             planned.name(), block, encoding_name(encoding)));
   }
   const std::uint64_t length = block_length(planned.size_bytes, block);
   const std::uint64_t most = max_payload_bytes(encoding, length);
@@ -88,8 +88,7 @@ UploadProgress Intake::progress_of(Upload& upload) {
     progress.total_bytes = upload.ledger->total_bytes();
     progress.verified_bytes = upload.ledger->verified_bytes();
   }
-  progress.encodings = {Encoding::kIdentity, Encoding::kZstd};
-  if (upload.plan && upload.plan->base) progress.encodings.push_back(Encoding::kSparse);
+  progress.encodings = encodings_taken(upload.plan && upload.plan->base);
   return progress;
 }
 
@@ -246,8 +245,12 @@ Result<CommitReport> Intake::blocking_commit(const std::string& owner, Epoch epo
                          request.label,
                          request.head,
                          request.if_match};
+  const std::string base = upload->plan->base ? upload->plan->base->content().id : request.parent;
+  const bool has_base = options_.will_commit && !base.empty();
+  const auto then = has_base ? options_.will_commit(content.id, base) : nullptr;
   const auto recorded =
       archive_->blocking_commit(upload->content, staged_blocks(*upload), std::move(commit));
+  if (recorded && then) then();
   const std::lock_guard lock(mutex_);
   upload->committing = false;
   upload->machine.release(kOnlyEpoch, now());

@@ -2,7 +2,6 @@
 // Intake: the uploads of a store, many side by side. Each (owner, offer) is an upload of its own,
 // with a lease, an epoch and a folder of verified blocks that outlives the process. Thread-safe.
 
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -25,15 +24,17 @@ struct IntakeOptions {
       std::chrono::hours(24)};         // blocks of an upload that nobody goes on with
   std::size_t max_uploads = 256;       // open at a time
   std::uint64_t max_upload_bytes = 0;  // of one version
+  // Called before each commit of version `id` that names another one that it was made from. What it
+  // returns is called once the version is recorded, and dropped if it cannot be.
+  std::function<std::function<void()>(const std::string& id, const std::string& base)>
+      will_commit{};
 };
-
-inline constexpr std::size_t kEncodings = 3;
 
 struct IntakeStats {
   std::uint64_t open = 0;
-  std::uint64_t blocks = 0;                          // verified
-  std::array<std::uint64_t, kEncodings> bytes_in{};  // of payloads of verified blocks
-  std::map<std::string, std::uint64_t> refused;      // by the error's name
+  std::uint64_t blocks = 0;                      // verified
+  BytesByEncoding bytes_in{};                    // of payloads of verified blocks
+  std::map<std::string, std::uint64_t> refused;  // by the error's name
 };
 
 class Intake final : public UploadHost, public std::enable_shared_from_this<Intake> {

@@ -156,6 +156,8 @@ Result<OpenAnswer> parse_opened(const Answer& answer) {
   }
   open.takes_zstd = has_text(object, "encodings", "zstd");
   open.takes_sparse = has_text(object, "encodings", "sparse");
+  open.takes_delta = has_text(object, "encodings", "delta");
+  open.patch_mode = try_text(object, "mode") == "patch";
   return open;
 }
 
@@ -173,6 +175,8 @@ Result<CommitAnswer> parse_committed(const Answer& answer) {
   CommitAnswer commit;
   WEFT_TRY(commit.id, text(object, "id"));
   commit.stall_us = try_number(object.if_contains("stall_us")).value_or(0);
+  const json::value* const converted = object.if_contains("converted");
+  commit.converted = converted != nullptr && converted->is_bool() && converted->get_bool();
   return commit;
 }
 

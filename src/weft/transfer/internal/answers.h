@@ -34,12 +34,15 @@ struct OpenAnswer {
   PushMachine::Opened opened;
   bool takes_zstd = false;
   bool takes_sparse = false;
+  bool takes_delta = false;
+  bool patch_mode = false;  // it takes no block that changes but as changes
 };
 Result<OpenAnswer> parse_opened(const Answer& answer);
 Result<PushMachine::Counts> parse_counts(const Answer& answer);
 struct CommitAnswer {
   std::string id;
   std::uint64_t stall_us = 0;  // also when there is none, as on a store
+  bool converted = false;
 };
 Result<CommitAnswer> parse_committed(const Answer& answer);
 Result<std::string> parse_sealed(const Answer& answer);

@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 
 #include "weft/base/clock.h"
+#include "weft/codec/elem_kind.h"
 #include "weft/transfer/internal/block_fill.h"
 
 namespace weft::internal {
@@ -60,7 +61,7 @@ class Writer : public BlockWriter {
 
   const std::shared_ptr<Core> core_;
   const std::shared_ptr<Upload> upload_;
-  const BlockClaim claim_;
+  BlockClaim claim_;
   const Encoding encoding_;
 
  private:
@@ -128,10 +129,15 @@ class PayloadWriter final : public Writer {
   Result<Decoded> decode() {
     if (encoding_ == Encoding::kZstd) return decode_whole();
     const auto target = plan().try_target(entry());
-    const std::size_t elem_bytes = dtype_size_bytes(core_->layout().tensors()[*target].dtype);
-    WEFT_TRY(const SparsePatch patch, parse_sparse(payload(), block_bytes(), elem_bytes));
-    WEFT_TRY_VOID(check_sparse_base(patch, core_->served_block(*upload_, claim_.place)));
-    return claim_.use == Use::kScatter ? scatter(patch) : keep(patch);
+    const ElemKind kind = elem_kind_of(core_->layout().tensors()[*target].dtype);
+    const auto base = core_->served_block(*upload_, claim_.place);
+    if (encoding_ == Encoding::kDelta)
+      return claim_.use == Use::kScatter ? decode_over(base, kind) : resolve(base, kind);
+    WEFT_TRY(const SparsePatch patch,
+             parse_sparse(payload(), block_bytes(), elem_size_bytes(kind)));
+    WEFT_TRY_VOID(check_sparse_base(patch, base));
+    return claim_.use == Use::kScatter ? scatter(base, patch)
+                                       : keep(base, std::move(payload_), patch);
   }
 
   Result<Decoded> decode_whole() {
@@ -148,24 +154,46 @@ class PayloadWriter final : public Writer {
     return Decoded{fill.digest()};
   }
 
-  Result<Decoded> scatter(const SparsePatch& patch) {
-    const auto place = block_of(core_->memory_of(*upload_, entry()), block());
-    std::ranges::copy(core_->served_block(*upload_, claim_.place), place.begin());
-    apply_sparse(patch, place);
-    return Decoded{block_digest(entry_bytes(), block(), place)};
+  // The block's place in the set.
+  std::span<std::byte> place() const {
+    return block_of(core_->memory_of(*upload_, entry()), block());
   }
 
-  Result<Decoded> keep(const SparsePatch& patch) {
+  Decoded scatter(std::span<const std::byte> base, const SparsePatch& patch) {
+    std::ranges::copy(base, place().begin());
+    apply_sparse(patch, place());
+    return Decoded{block_digest(entry_bytes(), block(), place())};
+  }
+
+  Result<Decoded> decode_over(std::span<const std::byte> base, ElemKind kind) {
+    WEFT_TRY_VOID(decode_delta(payload(), base, kind, place()));
+    return Decoded{block_digest(entry_bytes(), block(), place())};
+  }
+
+  // What is kept counts as a sparse payload of the same changes does. The header says how many they
+  // are, except where the delta has the block itself.
+  Result<Decoded> resolve(std::span<const std::byte> base, ElemKind kind) {
+    const std::uint64_t change_bytes = sizeof(std::uint32_t) + elem_size_bytes(kind);
+    WEFT_TRY(const DeltaHeader header, read_delta_header(payload(), block_bytes(), kind));
+    WEFT_TRY_VOID(core_->keep(*upload_, claim_, header.changed * change_bytes));
+    WEFT_TRY(DeltaPatch resolved, resolve_delta(payload(), base, kind));
+    const auto patch = std::make_shared<const DeltaPatch>(std::move(resolved));
+    WEFT_TRY_VOID(core_->keep(*upload_, claim_, patch->positions.size() * change_bytes));
+    return keep(base, patch, patch->view(kind));
+  }
+
+  // `memory`: that `patch` looks into.
+  Decoded keep(std::span<const std::byte> base, std::shared_ptr<const void> memory,
+               const SparsePatch& patch) {
     Decoded decoded;
     if (core_->verifies_fully()) {
-      const auto base = core_->served_block(*upload_, claim_.place);
       std::vector<std::byte> scratch(base.begin(), base.end());
       apply_sparse(patch, scratch);
       decoded.computed = block_digest(entry_bytes(), block(), scratch);
     }
     // Touched here, so that no page fault lands in the pause.
     std::vector<std::byte> undo(patch.values.size());
-    decoded.patch = Patch{claim_.place, std::move(payload_), patch, std::move(undo)};
+    decoded.patch = Patch{claim_.place, std::move(memory), patch, std::move(undo)};
     return decoded;
   }
 

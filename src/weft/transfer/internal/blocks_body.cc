@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "weft/codec/elem_kind.h"
 #include "weft/protocol/block_ledger.h"
 
 namespace weft::internal {
@@ -52,12 +53,17 @@ Result<ShortBody> ShortBody::blocking_make(const BlocksFrom& from, const Shortha
   ShortBody body;
   for (const BlockPlace& place : blocks) {
     WEFT_TRY(Encoded block, blocking_encode(from, shorthand, place));
-    const bool is_plain = block.encoding == Encoding::kIdentity;
-    body.payload_bytes_.at(static_cast<std::size_t>(block.encoding)) +=
-        is_plain ? block.plain.size() : block.encoded.size();
+    body.payload_bytes_.at(static_cast<std::size_t>(block.encoding)) += block.payload().size();
+    if (needs_base(block.encoding)) body.based_.push_back(place);
     body.blocks_.push_back(std::move(block));
   }
   return body;
+}
+
+void ShortBody::Encoded::take_if_shorter(Encoding other, std::vector<std::byte> bytes) {
+  if (bytes.size() >= payload().size()) return;
+  encoding = other;
+  encoded = std::move(bytes);
 }
 
 Result<ShortBody::Encoded> ShortBody::blocking_encode(const BlocksFrom& from,
@@ -66,32 +72,30 @@ Result<ShortBody::Encoded> ShortBody::blocking_encode(const BlocksFrom& from,
   Encoded block;
   block.scratch = std::make_unique_for_overwrite<std::byte[]>(kBlockBytes);
   WEFT_TRY(block.plain, from.blocking_read(place, std::span(block.scratch.get(), kBlockBytes)));
-  const auto take_if_shorter = [&](Encoding encoding, std::vector<std::byte> encoded) {
-    const std::size_t shortest =
-        block.encoding == Encoding::kIdentity ? block.plain.size() : block.encoded.size();
-    if (encoded.size() >= shortest) return;
-    block.encoding = encoding;
-    block.encoded = std::move(encoded);
-  };
+  std::unique_ptr<std::byte[]> scratch;
+  std::optional<std::span<const std::byte>> base;
   if (shorthand.read_base) {
-    const auto scratch = std::make_unique_for_overwrite<std::byte[]>(block.plain.size());
-    WEFT_TRY(const auto base,
-             shorthand.read_base(place, std::span(scratch.get(), block.plain.size())));
-    const auto& tensors = from.source->tensors();
-    const std::size_t elem_bytes =
-        place.entry < tensors.size() ? dtype_size_bytes(tensors[place.entry].dtype) : 1;
-    if (base) take_if_shorter(Encoding::kSparse, encode_sparse(*base, block.plain, elem_bytes));
+    scratch = std::make_unique_for_overwrite<std::byte[]>(block.plain.size());
+    base = shorthand.read_base(place, std::span(scratch.get(), block.plain.size()));
   }
-  // A sparse block is what it is: positions and values hardly shrink.
-  if (shorthand.zstd && block.encoding == Encoding::kIdentity) {
-    take_if_shorter(Encoding::kZstd, encode_zstd(block.plain, shorthand.zstd_level));
+  if (base) {
+    const ElemKind kind = elem_kind_of(from.source->tensors()[place.entry].dtype);
+    if (shorthand.delta) {
+      block.take_if_shorter(Encoding::kDelta, encode_delta(*base, block.plain, kind));
+    } else {
+      block.take_if_shorter(Encoding::kSparse,
+                            encode_sparse(*base, block.plain, elem_size_bytes(kind)));
+    }
   }
-  const bool is_plain = block.encoding == Encoding::kIdentity;
+  // Positions and values hardly shrink, and a delta has tried zstd.
+  const bool is_tried = block.encoding != Encoding::kIdentity || (base && shorthand.delta);
+  if (shorthand.zstd && !is_tried)
+    block.take_if_shorter(Encoding::kZstd, encode_zstd(block.plain, shorthand.zstd_level));
   block.frame = encode_block_frame(
       {static_cast<std::uint32_t>(place.entry), static_cast<std::uint32_t>(place.block),
-       static_cast<std::uint32_t>(is_plain ? block.plain.size() : block.encoded.size()),
+       static_cast<std::uint32_t>(block.payload().size()),
        static_cast<std::uint32_t>(block.encoding), from.digest_of(place, block.plain)});
-  if (!is_plain) block.scratch.reset();
+  if (block.encoding != Encoding::kIdentity) block.scratch.reset();
   return block;
 }
 
@@ -99,7 +103,7 @@ std::vector<std::span<const std::byte>> ShortBody::parts() const {
   std::vector<std::span<const std::byte>> parts;
   for (const Encoded& block : blocks_) {
     parts.emplace_back(block.frame);
-    parts.push_back(block.encoding == Encoding::kIdentity ? block.plain : block.encoded);
+    parts.push_back(block.payload());
   }
   return parts;
 }

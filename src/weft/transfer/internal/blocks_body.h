@@ -60,10 +60,10 @@ struct Shorthand {
   bool zstd = false;
   int zstd_level = 1;
   // Reads the same block of the base into the scratch memory, or gives a view of it; nothing where
-  // the base has no such block. Not set: no sparse blocks.
-  std::function<Result<std::optional<std::span<const std::byte>>>(const BlockPlace&,
-                                                                  std::span<std::byte>)>
+  // the base has no such block; it has tensors alone. Not set: there is no base.
+  std::function<std::optional<std::span<const std::byte>>(const BlockPlace&, std::span<std::byte>)>
       read_base{};
+  bool delta = false;  // what changed since the base as a delta, not as a sparse block
 };
 
 // Some blocks, each in its shortest encoding, encoded before the first is sent.
@@ -74,8 +74,10 @@ class ShortBody {
                                          std::span<const BlockPlace> blocks);
 
   std::vector<std::span<const std::byte>> parts() const;
-  // By Encoding, frames not counted.
-  const std::array<std::uint64_t, 3>& payload_bytes() const { return payload_bytes_; }
+  // Frames not counted.
+  const BytesByEncoding& payload_bytes() const { return payload_bytes_; }
+  // Those that are nothing without the base.
+  const std::vector<BlockPlace>& based() const { return based_; }
 
  private:
   struct Encoded {
@@ -84,12 +86,18 @@ class ShortBody {
     std::span<const std::byte> plain{};      // identity: where it lies
     std::unique_ptr<std::byte[]> scratch{};  // or lay in the source's place
     std::vector<std::byte> encoded{};
+
+    std::span<const std::byte> payload() const {
+      return encoding == Encoding::kIdentity ? plain : std::span<const std::byte>(encoded);
+    }
+    void take_if_shorter(Encoding other, std::vector<std::byte> bytes);
   };
   static Result<Encoded> blocking_encode(const BlocksFrom& from, const Shorthand& shorthand,
                                          const BlockPlace& place);
 
   std::vector<Encoded> blocks_;
-  std::array<std::uint64_t, 3> payload_bytes_{};
+  BytesByEncoding payload_bytes_{};
+  std::vector<BlockPlace> based_;
 };
 
 }  // namespace weft::internal

@@ -257,7 +257,7 @@ Result<void> Core::check(const std::string& owner, Epoch epoch) {
 Result<std::unique_ptr<BlockWriter>> Core::claim(Epoch epoch, std::uint64_t entry,
                                                  std::uint64_t block, Encoding encoding,
                                                  std::uint64_t payload_bytes) {
-  const auto form = encoding == Encoding::kSparse ? FrameForm::kChanges : FrameForm::kWhole;
+  const auto form = needs_base(encoding) ? FrameForm::kChanges : FrameForm::kWhole;
   std::shared_ptr<Upload> upload;
   const auto claim = [&]() -> Result<BlockClaim> {
     const std::lock_guard lock(mutex_);
@@ -292,6 +292,11 @@ Result<void> Core::settle(Upload& upload, const BlockClaim& claim,
   if (upload.staging->ledger.missing_blocks() == 0)
     metrics_.add(UpdateStage::kSend, seconds_since(upload.opened_at));
   return {};
+}
+
+Result<void> Core::keep(Upload& upload, BlockClaim& claim, std::uint64_t kept_bytes) {
+  const std::lock_guard lock(mutex_);
+  return machine_.keep(*upload.staging, claim, kept_bytes);
 }
 
 void Core::give_up(Upload& upload, const BlockClaim& claim) {
@@ -438,14 +443,12 @@ UploadProgress Core::progress_of(const Upload& upload) {
   auto missing = staging.ledger.missing();
   // What stays as the base has it is not the sender's to send.
   std::erase_if(missing, [&](const auto& run) { return run.tensor >= staging.plan.offered(); });
-  std::vector<Encoding> encodings{Encoding::kIdentity, Encoding::kZstd};
-  if (staging.has_base) encodings.push_back(Encoding::kSparse);
   return {staging.epoch,
           machine_.state(now()),
           std::move(missing),
           staging.ledger.total_bytes(),
           staging.ledger.verified_bytes(),
-          std::move(encodings),
+          encodings_taken(staging.has_base),
           machine_.rules().patch_mode};
 }
 

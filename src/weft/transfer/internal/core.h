@@ -34,8 +34,8 @@ Error no_head(std::string_view name);
 // What is kept of a block in patch mode.
 struct Patch {
   BlockPlace place;
-  std::unique_ptr<std::byte[]> payload;
-  SparsePatch parsed;           // views into the payload
+  std::shared_ptr<const void> memory;  // that `parsed` looks into
+  SparsePatch parsed;
   std::vector<std::byte> undo;  // as long as the new values; filled by the commit
 };
 
@@ -128,6 +128,7 @@ class Core final : public UploadHost, public std::enable_shared_from_this<Core> 
   Result<void> settle(Upload& upload, const BlockClaim& claim,
                       const std::optional<Digest>& computed, const std::optional<Digest>& expected,
                       std::optional<Patch> patch);
+  Result<void> keep(Upload& upload, BlockClaim& claim, std::uint64_t kept_bytes);
   void give_up(Upload& upload, const BlockClaim& claim);
   void count_block(Encoding encoding, std::uint64_t payload_bytes, double verify_seconds);
 
