@@ -41,4 +41,12 @@ void add_client_flags(CLI::App& command, ClientConfig& client, bool progress, Ru
       });
 }
 
+void add_local_flags(CLI::App& command, ClientConfig& client, Run& run,
+                     std::function<int()> blocking_run) {
+  command.add_flag("--json", client.json, "print one JSON object");
+  command.add_flag_callback(
+      "--no-progress", [&client] { client.progress = false; }, "show no progress on the terminal");
+  command.callback([&run, blocking_run = std::move(blocking_run)] { run = blocking_run; });
+}
+
 }  // namespace weft

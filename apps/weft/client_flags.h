@@ -1,5 +1,5 @@
 #pragma once
-// The flags that all commands have which talk to a server.
+// The flags that all commands have which talk to a server, or work on files here.
 
 #include <functional>
 
@@ -13,5 +13,9 @@ namespace weft {
 // flags say; or what reports the error of that.
 void add_client_flags(CLI::App& command, ClientConfig& client, bool progress, Run& run,
                       std::function<int()> blocking_run);
+
+// --json and --no-progress, of a command that talks to nobody.
+void add_local_flags(CLI::App& command, ClientConfig& client, Run& run,
+                     std::function<int()> blocking_run);
 
 }  // namespace weft

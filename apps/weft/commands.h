@@ -20,6 +20,8 @@ void add_pull_command(CLI::App& app, Run& run);
 void add_versions_command(CLI::App& app, Run& run);
 void add_rollback_command(CLI::App& app, Run& run);
 void add_inspect_command(CLI::App& app, Run& run);
+void add_diff_command(CLI::App& app, Run& run);
+void add_apply_command(CLI::App& app, Run& run);
 #ifdef WEFT_WITH_TRAINER
 void add_train_command(CLI::App& app, Run& run);
 #endif

@@ -26,6 +26,8 @@ int main(int argc, char** argv) {
   weft::add_versions_command(app, run);
   weft::add_rollback_command(app, run);
   weft::add_inspect_command(app, run);
+  weft::add_diff_command(app, run);
+  weft::add_apply_command(app, run);
 #ifdef WEFT_WITH_TRAINER
   weft::add_train_command(app, run);
 #endif

@@ -15,6 +15,7 @@
 #include "weft/format/manifest.h"
 #include "weft/transfer/puller.h"
 #include "weft/transfer/tensor_source.h"
+#include "weft/transfer/version_blocks.h"
 
 namespace weft {
 namespace {
@@ -47,35 +48,11 @@ Result<std::vector<Entry>> entries_of(const Manifest& manifest) {
   return entries;
 }
 
-// The manifest lists its entries by name, a source in an order of its own.
-template <typename Item, typename Name>
-std::vector<std::size_t> by_name(const std::vector<Item>& items, Name name) {
-  std::vector<std::size_t> order(items.size());
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::sort(order.begin(), order.end(),
-            [&](std::size_t a, std::size_t b) { return name(items[a]) < name(items[b]); });
-  return order;
-}
-
 Result<Inspected> blocking_hash(const std::string& path) {
   WEFT_TRY(const auto source, blocking_open_source(path));
   const unsigned threads = std::max(1u, std::thread::hardware_concurrency());
-  WEFT_TRY(VersionDigests blocks, blocking_hash_source(*source, threads));
-  Inspected inspected;
-  const auto take = [&](std::size_t entry) {
-    inspected.blocks.push_back(std::move(blocks[entry]));
-    return merge_block_digests(inspected.blocks.back());
-  };
-  const auto& tensors = source->tensors();
-  for (const std::size_t i : by_name(tensors, [](const TensorSpec& t) { return t.name; })) {
-    inspected.manifest.tensors.push_back({tensors[i], take(i)});
-  }
-  const auto& files = source->files();
-  for (const std::size_t i : by_name(files, [](const OfferedFile& f) { return f.name; })) {
-    inspected.manifest.files.push_back(
-        {files[i].name, files[i].size_bytes, take(tensors.size() + i)});
-  }
-  return inspected;
+  WEFT_TRY(const SourceVersion version, SourceVersion::blocking_make(*source, threads));
+  return Inspected{version.content().manifest, version.content().blocks};
 }
 
 Result<Inspected> blocking_read_manifest(const std::string& path) {
