@@ -11,7 +11,6 @@
 #include <boost/json.hpp>
 #include <fmt/core.h>
 #include <fmt/ranges.h>
-#include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -462,13 +461,13 @@ std::string base_member(const Bench& bench) {
 
 std::string open_upload(Bench& bench, const std::string& offer) {
   const auto answer = bench.call("POST", "/weft/v1/uploads", offer);
-  EXPECT_EQ(answer.status, 201) << answer.body;
+  WEFT_CHECK(answer.status == 201);
   return "/weft/v1/uploads/" + member(answer.body, "upload");
 }
 
 http::Response seal_and_commit(Bench& bench, const std::string& upload, const std::string& body) {
   const auto sealed = bench.call("POST", upload + "/seal");
-  EXPECT_EQ(sealed.status, 200) << sealed.body;
+  WEFT_CHECK(sealed.status == 200);
   return bench.call("POST", upload + "/commit", body);
 }
 

@@ -196,9 +196,9 @@ std::string skeleton(const Tensors& tensors, bool with_digests = false);
 std::string with(std::string object, const std::string& members);
 // "base": what `bench` serves.
 std::string base_member(const Bench& bench);
-// The path of the upload that is opened.
+// The path of the upload that is opened; aborts the test when it is refused.
 std::string open_upload(Bench& bench, const std::string& offer);
-// The answer to the commit.
+// The answer to the commit; aborts the test when the seal is refused.
 http::Response seal_and_commit(Bench& bench, const std::string& upload,
                                const std::string& body = "");
 // The string member `name` of a JSON object; "" without.
