@@ -1,6 +1,7 @@
 #include "weft/app/store.h"
 
 #include <chrono>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +16,7 @@
 namespace weft {
 namespace {
 
+const std::map<std::string, bool> kIsOn = {{"on", true}, {"off", false}};
 constexpr double kMaxDays = 36'500;
 constexpr unsigned kMaxIoThreads = 64;
 constexpr std::uint16_t kPort = 8100;
@@ -54,6 +56,8 @@ void add_flags(CLI::App& command, Flags& flags) {
       ->check(CLI::Range(1u, kMaxIoThreads))
       ->capture_default_str();
   add_retention(command, flags);
+  add_choice(command, "--deltas", options.store.deltas, kIsOn,
+             "whether versions are offered as what changed since those that they were made from");
   add_seconds(command, "--lease", options.store.lease,
               "seconds of silence after which an upload is closed", between(1, 86'400));
   command.add_option("--max-uploads", options.store.max_uploads, "open at a time")

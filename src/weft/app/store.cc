@@ -70,6 +70,12 @@ std::string metrics_text(const StoreStats& stats) {
   labelled("weft_store_bytes_in_total", "encoding", "Bytes of verified blocks, as they were sent.",
            stats.bytes_in);
   labelled("weft_store_refused_total", "reason", "Push calls that were refused.", stats.refused);
+  single("weft_store_deltas", "gauge", "Deltas on offer.", stats.deltas);
+  single("weft_store_delta_bytes", "gauge", "Bytes of the deltas on offer.", stats.delta_bytes);
+  single("weft_store_deltas_made_total", "counter", "Deltas that were made and proven.",
+         stats.deltas_made);
+  labelled("weft_store_deltas_given_up_total", "reason", "Deltas that were not made after all.",
+           stats.deltas_given_up);
   return text;
 }
 
@@ -119,6 +125,7 @@ std::string fsck_json(const FsckReport& report) {
   return json::serialize(json::object{{"versions", report.versions},
                                       {"objects", report.objects},
                                       {"bytes", report.bytes},
+                                      {"deltas", report.deltas},
                                       {"unreferenced", report.unreferenced},
                                       {"faults", std::move(faults)}});
 }

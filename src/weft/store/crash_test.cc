@@ -207,6 +207,49 @@ TEST(StoreCrash, PowerMayFailBeforeAnyStep) {
   EXPECT_GT(step, 30u);
 }
 
+// A version that differs little from the first, whose delta is made meanwhile, on another thread.
+Result<CommitReport> push_with_delta(const fs::path& folder, const std::string& first,
+                                     DiskHook hook) {
+  StoreOptions options;
+  options.disk_hook = std::move(hook);
+  WEFT_TRY(const auto store, Store::blocking_open(folder, std::move(options)));
+  Model model = small_model(1);
+  model.data[0][3] ^= std::byte{1};
+  CommitRequest request = as("two", "main");
+  request.parent = first;
+  WEFT_TRY(const auto report, push(*store, model, request));
+  store->blocking_finish_deltas();
+  return report;
+}
+
+TEST(StoreCrash, PowerMayFailWhileADeltaIsMade) {
+  const TemporaryDir dir;
+  const std::string first = prepare(dir / "prepared");
+  unsigned step = 1, offered = 0;
+  for (bool ended = false; !ended; ++step) {
+    ASSERT_LT(step, kMaxSteps);
+    const fs::path folder = dir / std::to_string(step);
+    copy_folder(dir / "prepared", folder);
+    LossyDisk disk(step);
+    static_cast<void>(push_with_delta(folder, first, disk.hook()));
+    ended = !disk.failed();
+    disk.lose(step);
+    {
+      const auto store = Store::blocking_open(folder);
+      ASSERT_TRUE(store) << store.error().message();
+      offered += static_cast<unsigned>((*store)->versions().deltas().size());
+    }
+    const auto report = blocking_fsck(folder, false).value();
+    EXPECT_THAT(report.faults, IsEmpty()) << "step " << step;
+    const auto again = push_with_delta(folder, first, nullptr);
+    ASSERT_TRUE(again) << "step " << step << ": " << again.error().message();
+    EXPECT_EQ(blocking_fsck(folder, false).value().deltas, 1u) << "step " << step;
+    fs::remove_all(folder);
+  }
+  EXPECT_GT(step, 20u);
+  EXPECT_GE(offered, 1u);
+}
+
 // Calls `call` until it succeeds; each failure must say that the disk is full.
 template <typename Call>
 auto persist(Call call) {

@@ -35,6 +35,7 @@ class Fsck {
     for (const std::string& id : ids) check_version(id);
     for (const auto& [digest, wanted] : wanted_) check_object(digest, wanted);
     count_unreferenced();
+    check_deltas();
     return std::move(report_);
   }
 
@@ -66,6 +67,7 @@ class Fsck {
       add_fault(layout_.manifest(id), content.error().message(), {id});
       return;
     }
+    contents_.emplace(id, *content);
     const auto sizes = store::entry_sizes((*content)->manifest);
     for (std::size_t entry = 0; entry < sizes.size(); ++entry) {
       const auto& values = (*content)->blocks[entry];
@@ -105,6 +107,23 @@ class Fsck {
     }
   }
 
+  // One that is bad harms no version: the next start drops it.
+  void check_deltas() {
+    for (const fs::path& path : store::names_in(layout_.deltas())) {
+      const auto ids = store::try_parse_delta_name(path);
+      if (!ids) continue;
+      const auto target = contents_.find(ids->first), base = contents_.find(ids->second);
+      if (target == contents_.end() || base == contents_.end()) continue;
+      ++report_.deltas;
+      const auto bytes = store::blocking_check_delta(layout_, *base->second, *target->second);
+      if (!bytes) {
+        add_fault(path, bytes.error().message(), {});
+      } else {
+        report_.bytes += *bytes;
+      }
+    }
+  }
+
   void add_fault(const fs::path& path, const std::string& what, std::vector<std::string> versions) {
     bool set_aside = false;
     std::error_code error;
@@ -122,6 +141,7 @@ class Fsck {
   const store::Disk disk_;
   const bool repair_;
   std::map<Digest, Wanted> wanted_;
+  std::map<std::string, std::shared_ptr<const VersionContent>> contents_;  // by id
   std::vector<std::byte> memory_;
   FsckReport report_;
 };

@@ -3,6 +3,7 @@
 #include <future>
 
 #include "weft/base/log.h"
+#include "weft/store/internal/delta_worker.h"
 #include "weft/store/internal/intake.h"
 
 namespace weft {
@@ -18,8 +19,9 @@ class StoreImpl final : public Store {
         intake_(std::make_shared<store::Intake>(
             archive_, disk_, jobs_, opens_,
             store::IntakeOptions{options.lease, options.keep_staged, options.max_uploads,
-                                 options.max_version_bytes})) {}
+                                 options.max_version_bytes, will_commit(options.deltas)})) {}
   ~StoreImpl() override {
+    deltas_.blocking_stop();
     opens_.blocking_stop();
     jobs_.blocking_stop();
   }
@@ -45,6 +47,8 @@ class StoreImpl final : public Store {
     return collected.get();
   }
 
+  void blocking_finish_deltas() override { deltas_.blocking_finish(); }
+
   StoreStats stats() override {
     const auto archive = archive_->stats();
     const auto intake = intake_->stats();
@@ -59,15 +63,28 @@ class StoreImpl final : public Store {
       stats.bytes_in.emplace(encoding_name(static_cast<Encoding>(i)), intake.bytes_in.at(i));
     }
     stats.refused = intake.refused;
+    const store::DeltaStats deltas = archive_->delta_stats();
+    stats.deltas = deltas.deltas;
+    stats.delta_bytes = deltas.bytes;
+    store::DeltaWork work = deltas_.work();
+    stats.deltas_made = work.made;
+    stats.deltas_given_up = std::move(work.given_up);
     return stats;
   }
 
  private:
+  decltype(store::IntakeOptions::will_commit) will_commit(bool deltas) {
+    if (!deltas) return {};
+    return
+        [this](const std::string& id, const std::string& base) { return deltas_.expect(id, base); };
+  }
+
   FolderLock lock_;
   store::Disk disk_;
   JobThread jobs_{"weft-blk-0", JobThread::Rest::kDrop};
   JobThread opens_{"weft-blk-1", JobThread::Rest::kDrop};
   std::shared_ptr<store::Archive> archive_;
+  store::DeltaWorker deltas_{archive_};
   std::shared_ptr<store::Intake> intake_;
 };
 

@@ -26,6 +26,8 @@ struct StoreOptions {
   std::size_t max_uploads = 256;  // open at a time
   std::uint64_t max_version_bytes = 4ull << 40;
   Retention retention{};
+  // After a commit that names a base, or a parent, the delta from it is made and offered.
+  bool deltas = true;
   DiskHook disk_hook{};  // for tests
 };
 
@@ -34,6 +36,8 @@ struct StoreStats {
   std::uint64_t uploads_open = 0, blocks_in = 0, bytes_out = 0;
   std::map<std::string, std::uint64_t> bytes_in;  // by encoding, of payloads of verified blocks
   std::map<std::string, std::uint64_t> refused;   // by the error's name
+  std::uint64_t deltas = 0, delta_bytes = 0, deltas_made = 0;
+  std::map<std::string, std::uint64_t> deltas_given_up;  // by the error's name
 };
 
 // What retention and garbage collection did.
@@ -59,6 +63,8 @@ class Store {
   // lease ran out. Runs by itself after each commit; call it now and then for what only time
   // changes. Blocks.
   virtual Result<CollectReport> blocking_collect() = 0;
+  // Until the deltas of all commits so far are on offer, or given up. Blocks.
+  virtual void blocking_finish_deltas() = 0;
   virtual StoreStats stats() = 0;
 };
 
@@ -69,6 +75,7 @@ struct StoreFault {
 };
 struct FsckReport {
   std::uint64_t versions = 0, objects = 0, bytes = 0;  // that were read
+  std::uint64_t deltas = 0;                            // that were read
   std::uint64_t unreferenced = 0;  // objects that no version needs: `gc` deletes them
   std::vector<StoreFault> faults;
 };

@@ -45,6 +45,7 @@ Archive::Archive(Layout layout, const Disk& disk, JobThread& jobs, Retention ret
       disk_(disk),
       jobs_(jobs),
       retention_(retention),
+      deltas_(layout_, disk_),
       objects_(std::make_shared<Guarded<ObjectLedger>>()) {}
 
 std::vector<VersionRecord> Archive::versions() {
@@ -279,6 +280,36 @@ Result<void> Archive::blocking_commit(std::shared_ptr<const VersionContent> cont
   return blocking_change([&](Catalog& catalog) { return catalog.commit(commit); }, stored);
 }
 
+std::shared_ptr<const VersionContent> Archive::find_content(const std::string& id) {
+  const auto stored = hold(id);
+  return stored ? (*stored)->shared_content() : nullptr;
+}
+
+bool Archive::expects_delta(const std::string& id) {
+  const std::lock_guard lock(mutex_);
+  return expected_deltas_.contains(id);
+}
+
+std::shared_ptr<void> Archive::expect_delta(const std::string& id) {
+  const std::lock_guard lock(mutex_);
+  expected_deltas_.insert(id);
+  return {nullptr, [weak = weak_from_this(), id](void*) {
+            const auto self = weak.lock();
+            if (!self) return;
+            {
+              const std::lock_guard guard(self->mutex_);
+              self->expected_deltas_.erase(self->expected_deltas_.find(id));
+            }
+            self->notify_heads();
+          }};
+}
+
+Result<void> Archive::blocking_make_delta(const VersionBlocks& base, const VersionBlocks& target,
+                                          const DeltaMakeOptions& options) {
+  return deltas_.blocking_make(base, target, options,
+                               [this](const std::string& id) { return find_content(id); });
+}
+
 Result<void> Archive::blocking_write_version(const VersionContent& content) {
   WEFT_TRY_VOID(disk_.write(layout_.manifest(content.id), content.manifest_json));
   return disk_.write(layout_.blocks(content.id), blocks_bytes(content.blocks));
@@ -306,6 +337,9 @@ Result<Collected> Archive::blocking_collect(std::int64_t now_ms) {
     std::erase_if(removed, [&](const std::string& id) { return stored_.contains(id); });
   }
   for (const std::string& id : removed) remove_files(id);
+  if (!removed.empty()) {
+    deltas_.blocking_drop([this](const std::string& id) { return find_content(id); });
+  }
   for (const Digest& digest :
        objects_->with([](ObjectLedger& ledger) { return ledger.take_garbage(); })) {
     const fs::path object = layout_.object(digest);

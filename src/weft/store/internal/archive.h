@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "weft/base/guarded.h"
 #include "weft/base/job_thread.h"
 #include "weft/protocol/catalog.h"
+#include "weft/store/internal/delta_shelf.h"
 #include "weft/store/internal/disk.h"
 #include "weft/store/internal/layout.h"
 #include "weft/transfer/version_source.h"
@@ -77,6 +79,11 @@ class Archive final : public VersionSource, public std::enable_shared_from_this<
   Result<std::shared_ptr<const VersionData>> open(const std::string& id) override;
   Result<std::shared_ptr<const VersionContent>> content(const std::string& id) override;
   Result<Blob> find_blob(const Digest& digest) override;
+  std::vector<OfferedDeltaPtr> deltas() override { return deltas_.all(); }
+  OfferedDeltaPtr try_find_delta(const std::string& id, const std::string& base) override {
+    return deltas_.try_find(id, base);
+  }
+  bool expects_delta(const std::string& id) override;
 
   // For uploads. `hold`: kNotFound when it is not here.
   Result<std::shared_ptr<const Stored>> hold(const std::string& id);
@@ -96,6 +103,13 @@ class Archive final : public VersionSource, public std::enable_shared_from_this<
                                const std::vector<StagedBlock>& staged, Catalog::Commit commit);
   // Lets go what retention does not keep, deletes what nobody needs. Only on the job thread.
   Result<Collected> blocking_collect(std::int64_t now_ms);
+
+  // expects_delta() of it until what is returned is dropped.
+  std::shared_ptr<void> expect_delta(const std::string& id);
+  // As DeltaShelf. Only on one thread, which is not the job thread.
+  Result<void> blocking_make_delta(const VersionBlocks& base, const VersionBlocks& target,
+                                   const DeltaMakeOptions& options);
+  DeltaStats delta_stats() const { return deltas_.stats(); }
 
   const Layout& layout() const { return layout_; }
   ArchiveStats stats();
@@ -120,11 +134,14 @@ class Archive final : public VersionSource, public std::enable_shared_from_this<
   VersionRecord record_of(const CatalogVersion& version) const;  // with the lock held
   void index(const VersionContent& content);                     // with the lock held
   void unindex(const VersionContent& content);                   // with the lock held
+  // Null where it is not here.
+  std::shared_ptr<const VersionContent> find_content(const std::string& id);
 
   const Layout layout_;
   const Disk& disk_;
   JobThread& jobs_;
   const Retention retention_;
+  DeltaShelf deltas_;
   const std::shared_ptr<Guarded<ObjectLedger>> objects_;
   std::atomic<std::uint64_t> object_bytes_ = 0, bytes_out_ = 0;
 
@@ -138,6 +155,7 @@ class Archive final : public VersionSource, public std::enable_shared_from_this<
   };
   std::multimap<Digest, Place> blobs_;
   std::vector<std::string> removed_;  // whose files are still there
+  std::multiset<std::string> expected_deltas_;
   std::map<Digest, std::weak_ptr<const File>> open_files_;
   std::size_t sweep_open_files_at_ = 0;
 

@@ -60,7 +60,30 @@ class ArchiveData final : public VersionData {
   std::vector<std::uint64_t> sizes_bytes_;
 };
 
+class ArchiveBlocks final : public VersionBlocks {
+ public:
+  ArchiveBlocks(std::shared_ptr<Archive> archive, std::shared_ptr<const Stored> stored)
+      : archive_(std::move(archive)), stored_(std::move(stored)) {}
+
+  const VersionContent& content() const override { return stored_->content(); }
+  Result<std::span<const std::byte>> blocking_read(const BlockPlace& place,
+                                                   std::span<std::byte> scratch) const override {
+    WEFT_TRY_VOID(
+        blocking_read_block(*archive_, content().blocks[place.entry][place.block], scratch));
+    return std::span<const std::byte>(scratch);
+  }
+
+ private:
+  std::shared_ptr<Archive> archive_;
+  std::shared_ptr<const Stored> stored_;
+};
+
 }  // namespace
+
+std::unique_ptr<VersionBlocks> make_version_blocks(std::shared_ptr<Archive> archive,
+                                                   std::shared_ptr<const Stored> stored) {
+  return std::make_unique<ArchiveBlocks>(std::move(archive), std::move(stored));
+}
 
 std::shared_ptr<const VersionData> make_version_data(std::shared_ptr<Archive> archive,
                                                      std::shared_ptr<const Stored> stored) {

@@ -43,7 +43,7 @@ Result<void> Archive::blocking_load() {
   WEFT_TRY(Catalog catalog, blocking_load_catalog());
   WEFT_TRY_VOID(blocking_load_versions(catalog));
   blocking_drop_unlisted();
-  return {};
+  return deltas_.blocking_load([this](const std::string& id) { return find_content(id); });
 }
 
 Result<void> Archive::blocking_load_objects() {

@@ -137,6 +137,25 @@ fs::path Layout::object(const Digest& digest) const {
   return objects() / hex.substr(0, 2) / hex;
 }
 
+fs::path Layout::delta_index(std::string_view id, std::string_view base) const {
+  return deltas() / fmt::format("{}-{}.index", hex_of(id), hex_of(base));
+}
+
+fs::path Layout::delta_pack(std::string_view id, std::string_view base, std::size_t pack) const {
+  return deltas() / fmt::format("{}-{}.{}.pack", hex_of(id), hex_of(base), pack);
+}
+
+std::optional<std::pair<std::string, std::string>> try_parse_delta_name(const fs::path& path) {
+  if (path.extension() != ".index") return std::nullopt;
+  const std::string name = path.stem().string();
+  const std::size_t middle = name.find('-');
+  if (middle == std::string::npos) return std::nullopt;
+  const auto id = try_parse_digest_hex(std::string_view(name).substr(0, middle));
+  const auto base = try_parse_digest_hex(std::string_view(name).substr(middle + 1));
+  if (!id || !base) return std::nullopt;
+  return std::pair(digest_text(*id), digest_text(*base));
+}
+
 Result<FolderLock> blocking_lock(const Layout& layout) {
   return FolderLock::blocking_take(layout.root, "store", layout.catalog().filename().string());
 }

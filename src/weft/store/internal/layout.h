@@ -26,12 +26,21 @@ struct Layout {
   std::filesystem::path versions() const { return root / "versions"; }
   std::filesystem::path objects() const { return root / "objects"; }
   std::filesystem::path uploads() const { return root / "uploads"; }
+  std::filesystem::path deltas() const { return root / "deltas"; }
   std::filesystem::path aside() const { return root / "aside"; }
   // `id`: "blake3:...".
   std::filesystem::path manifest(std::string_view id) const;
   std::filesystem::path blocks(std::string_view id) const;
   std::filesystem::path object(const Digest& digest) const;
+  // Of the delta to version `id` from `base`.
+  std::filesystem::path delta_index(std::string_view id, std::string_view base) const;
+  std::filesystem::path delta_pack(std::string_view id, std::string_view base,
+                                   std::size_t pack) const;
 };
+
+// {id, base} of what delta_index() names so.
+std::optional<std::pair<std::string, std::string>> try_parse_delta_name(
+    const std::filesystem::path& path);
 
 // Takes the folder for this process; makes it where there is none. Errors: as FolderLock. Blocks.
 Result<FolderLock> blocking_lock(const Layout& layout);
