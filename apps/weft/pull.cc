@@ -20,8 +20,10 @@ void add_pull_command(CLI::App& app, Run& run) {
   command->add_option("DIR", config->folder, "new or empty")->required();
   command->add_option("--mirror", config->mirrors,
                       "another that may have it, asked where URL fails; may be given again");
-  command->add_option("--base", config->base,
-                      "a folder or file here that may have some of it, which is then not fetched");
+  command->add_option(
+      "--base,--have", config->base,
+      "a folder or file here: what it has of the version is not fetched, and of the "
+      "rest, where the server offers that, only what changed since");
   command->add_option("--connections", config->connections, "side by side")
       ->check(CLI::Range(1u, 64u))
       ->capture_default_str();

@@ -6,6 +6,7 @@
 #include <fmt/core.h>
 
 #include "weft/base/log.h"
+#include "weft/base/wording.h"
 #include "weft/transfer/host_target.h"
 
 namespace weft {
@@ -34,7 +35,12 @@ Following::Following(std::unique_ptr<http::Client> source, const std::string& he
 
 Result<void> Following::blocking_take(const HeadPlace& place) {
   const auto host = receiver_.upload_host();
-  WEFT_TRY(const PulledUpload pulled, blocking_pull_into(*host, owner_, source_, place.id));
+  WEFT_TRY(const PulledUpload pulled,
+           blocking_pull_into(*host, owner_, source_, place.id, &receiver_.source()));
+  const char* const way = pulled.deltas > 0              ? "deltas"
+                          : pulled.delta_failure.empty() ? "full"
+                                                         : "fallback";
+  pulls_.with([&](auto& pulls) { ++pulls[way]; });
   CommitRequest commit;
   if (!place.label.empty()) commit.label = place.label;
   commit.origin = source_.server().text();
@@ -42,7 +48,8 @@ Result<void> Following::blocking_take(const HeadPlace& place) {
   host->commit(owner_, pulled.epoch, std::move(commit),
                [&](Result<CommitReport> report) { promise.set_value(std::move(report)); });
   WEFT_TRY(const CommitReport report, promise.get_future().get());
-  log_info("{}: {} ({}) serves", owner_, report.version.id, report.version.label);
+  log_info("{}: {} ({}) serves; it came {}", owner_, report.version.id, report.version.label,
+           pulled.deltas > 0 ? "by " + counted(pulled.deltas, "delta") : "in full");
   return {};
 }
 

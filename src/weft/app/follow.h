@@ -3,10 +3,12 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
 
+#include "weft/base/guarded.h"
 #include "weft/base/result.h"
 #include "weft/http/client.h"
 #include "weft/transfer/follower.h"
@@ -36,6 +38,12 @@ class Following {
   // 1 while the head points to another version than came from it last.
   std::uint64_t lag() const { return lag_.load(std::memory_order_relaxed); }
 
+  // Versions that came, by their way: "deltas", as what changed since the one that served; "full";
+  // "fallback": in full, since something was wrong with the deltas.
+  std::map<std::string, std::uint64_t> pulls() const {
+    return pulls_.with([](const auto& pulls) { return pulls; });
+  }
+
  private:
   Result<void> blocking_take(const HeadPlace& place);
 
@@ -43,6 +51,8 @@ class Following {
   const std::string owner_;
   Receiver& receiver_;
   std::atomic<std::uint64_t> lag_ = 0;
+  Guarded<std::map<std::string, std::uint64_t>> pulls_{
+      {{"deltas", 0}, {"full", 0}, {"fallback", 0}}};
   HeadFollower follower_;  // last: it calls what uses the others
 };
 

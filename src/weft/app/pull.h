@@ -14,7 +14,7 @@ struct PullConfig {
   std::string version;  // an id, its first 8 digits or more, a label, or #head
   std::string folder;   // must not be there, or be empty
   std::vector<std::string> mirrors;
-  std::string base;  // a folder or file that may have some of the blocks
+  std::string base;  // a folder or file that may have some of the blocks, or be a delta's base
   unsigned connections = 2;
 };
 

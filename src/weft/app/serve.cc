@@ -159,7 +159,10 @@ Result<int> serve(const ServeOptions& options) {
     ServerState server_state;
     if (http::Server* const at = listening.load()) {
       server_state.connections = at->open_connections();
-      if (following) server_state.version_lag = following->lag();
+      if (following) {
+        server_state.version_lag = following->lag();
+        server_state.pulls = following->pulls();
+      }
     }
     server_state.updates = receiver->metrics();
     return server_state;

@@ -26,7 +26,8 @@ Result<void> SourcePulls::blocking_stage(const std::string& owner, const Version
   });
   if (stopped) return Error(ErrorCode::kCancelled, "the server stops");
   WEFT_TRY(const std::string id, blocking_resolve_version(*source, version.version));
-  WEFT_TRY_VOID(blocking_pull_into(*receiver_.upload_host(), owner, *source, id));
+  WEFT_TRY_VOID(
+      blocking_pull_into(*receiver_.upload_host(), owner, *source, id, &receiver_.source()));
   return {};
 }
 

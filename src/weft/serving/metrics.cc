@@ -124,6 +124,11 @@ std::string render_metrics(const Metrics& metrics) {
     page.gauge("weft_weight_version_lag",
                "1 while the followed head names another version than is served.",
                *metrics.server.version_lag);
+    constexpr std::string_view kPulls = "weft_weight_pulls_total";
+    page.head(kPulls, "counter", "Versions of the followed head, by the way they came.");
+    for (const auto& [way, count] : metrics.server.pulls) {
+      page.sample(kPulls, count, label("way", way));
+    }
   }
   page.gauge("weft_http_connections", "Open connections.", metrics.server.connections);
   return std::move(page).take();

@@ -3,6 +3,7 @@
 // dashboards work, and weft's own. docs/metrics.md has them all. Pure.
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -18,6 +19,7 @@ struct ServerState {
   // 1 when the followed head names another version than is served, else 0; nothing: none is
   // followed.
   std::optional<std::uint64_t> version_lag{};
+  std::map<std::string, std::uint64_t> pulls{};  // of what is followed, by their way
 };
 
 struct Metrics {
