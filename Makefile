@@ -8,12 +8,13 @@ export CCACHE_BASEDIR := $(CURDIR)
 JOBS ?= $(shell nproc)
 OUT ?= out/demo
 
-.PHONY: help setup build demo test bench bench-transfer bench-pause bench-delta bench-engine check chaos format clean
+.PHONY: help setup build install demo test soak bench bench-transfer bench-pause bench-delta bench-engine check chaos format clean
 
 help:
 	@echo 'make demo     a trainer improves a model through weft while a server generates (at most 10 minutes)'
 	@echo 'make test     build and run all tests'
 	@echo 'make build    programs in build/release/bin'
+	@echo 'make soak     mixed load with a new version every second, SOAK_MINUTES=30'
 	@echo 'make bench    speeds, each checked and compared with what a user would otherwise do'
 	@echo 'make bench-transfer  push and pull of 1.19 GB beside iperf3, a bare loop, nginx and curl'
 	@echo 'make bench-pause     what a commit does to sequences that decode'
@@ -66,7 +67,7 @@ bench-delta: setup
 bench-engine:
 	@tools/setup.sh bench
 	@cmake --preset release >/dev/null
-	$(call ninja,release,weft engine_worker matmul_worker)
+	$(call ninja,release,weft engine_worker matmul_worker scheduler_bench)
 	@/usr/bin/python3 bench/engine_bench.py $(BENCH_FLAGS)
 
 check: setup
@@ -75,6 +76,10 @@ check: setup
 chaos: setup
 	$(call ninja,release,weft weft-sim)
 	@tools/chaos.sh $(ROUNDS)
+
+soak: setup
+	$(call ninja,release,weft)
+	@/usr/bin/python3 bench/soak.py
 
 format: setup
 	@git ls-files '*.h' '*.cc' | xargs clang-format-14 -i

@@ -142,6 +142,71 @@ TEST(Engine, CancelEndsASequenceAndFreesItsPages) {
   EXPECT_EQ(sequence.sink->finish_count(), 1u);
 }
 
+// Pages for one sequence of full length; two in a step, 8 tokens of prompts.
+class EngineCancel : public ::testing::Test {
+ protected:
+  // Ends the victim when the neighbour gets its token `at`, and waits until both have ended.
+  void cancel_at(std::size_t at, std::vector<std::uint32_t> prompt, std::uint64_t tokens) {
+    auto neighbour = std::make_shared<RecordingSink>();
+    SequenceId victim = 0;
+    neighbour->at_token(at, [&] { engine_->cancel(victim); });
+    engine_->submit({{1, 2}, greedy(230), neighbour, ""}).value();
+    const auto ended = submit(*engine_, std::move(prompt), greedy(tokens));
+    victim = ended.id;
+    engine_->resume();
+    EXPECT_EQ(ended.sink->blocking_finish().reason, FinishReason::kAbort);
+    EXPECT_EQ(neighbour->blocking_finish().reason, FinishReason::kLength);
+    EXPECT_EQ(ended.sink->finish_count(), 1u);
+    tokens_of_victim_ = ended.sink->tokens().size();
+    blocking_pause(*engine_, PauseMode::kKeep);
+    blocking_pause(*engine_, PauseMode::kKeep);
+    EXPECT_EQ(engine_->stats().running + engine_->stats().waiting, 0u);
+    EXPECT_EQ(engine_->stats().kv_cache_usage, 0.0);
+  }
+
+  std::unique_ptr<Engine> engine_ =
+      make_engine({.threads = 1,
+                   .max_num_seqs = 2,
+                   .max_num_batched_tokens = 8,
+                   .kv_cache_bytes = 16 * 16 * 2 * 2 * 2 * 16 * sizeof(float)});
+  std::size_t tokens_of_victim_ = 0;
+
+  void SetUp() override { blocking_pause(*engine_, PauseMode::kKeep); }
+};
+
+TEST_F(EngineCancel, BeforeItBegins) {
+  const auto victim = submit(*engine_, {1, 2}, greedy(5));
+  engine_->cancel(victim.id);
+  EXPECT_EQ(victim.sink->blocking_finish().reason, FinishReason::kAbort);
+}
+
+TEST_F(EngineCancel, InTheMiddleOfItsPrompt) {
+  cancel_at(4, std::vector<std::uint32_t>(200, 7), 5);
+  EXPECT_EQ(tokens_of_victim_, 0u);
+}
+
+TEST_F(EngineCancel, BetweenTwoTokens) {
+  cancel_at(20, {7}, 200);
+  EXPECT_GT(tokens_of_victim_, 0u);
+}
+
+TEST_F(EngineCancel, AfterItHasGivenUpItsPages) {
+  cancel_at(200, std::vector<std::uint32_t>(20, 7), 230);
+  EXPECT_GT(tokens_of_victim_, 0u);
+  EXPECT_GT(engine_->stats().preemptions, 0u);
+}
+
+TEST_F(EngineCancel, WhileAPauseWaitsForIt) {
+  const auto victim = submit(*engine_, {1}, greedy(250));
+  engine_->resume();
+  victim.sink->blocking_tokens(1);
+  std::promise<void> paused;
+  engine_->pause(PauseMode::kWait, false, [&] { paused.set_value(); });
+  engine_->cancel(victim.id);
+  paused.get_future().get();
+  EXPECT_EQ(victim.sink->finish_count(), 1u);
+}
+
 TEST(Engine, DestructionAbortsWhatRuns) {
   auto engine = make_engine();
   const auto running = submit(*engine, {1}, greedy(250));

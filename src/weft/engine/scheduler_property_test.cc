@@ -91,12 +91,13 @@ class Simulation {
         while (!alive_.empty()) end(alive_.begin());
         return;
       case 4:
+        if (uniform(0, 1) == 0) drop_all();
+        if (uniform(0, 1) == 0) return;
         scheduler_.clear_cache();
         cleared_at_ = ++clock_;
-        if (uniform(0, 1) == 0) drop_all();
         return;
       case 5:
-        return change_weights(static_cast<OnUpdate>(uniform(0, 3)));
+        return change_weights();
       case 6:
       case 7:
       case 8:
@@ -134,14 +135,14 @@ class Simulation {
     for (Running& sequence : alive_) sequence.computed_by.clear();
   }
 
-  // As the engine does it.
-  void change_weights(OnUpdate on_update) {
+  // As the engine does it; each sequence has its own word.
+  void change_weights() {
     const std::uint64_t before = model_++;
     scheduler_.change_weights();
     for (auto next = alive_.begin(); next != alive_.end();) {
       const auto at = next++;
       if (at->model != before) continue;
-      switch (on_update) {
+      switch (static_cast<OnUpdate>(uniform(0, 3))) {
         case OnUpdate::kContinue:
           scheduler_.carry_over(*at);
           break;
@@ -172,7 +173,8 @@ class Simulation {
       if (slice.end < slice.sequence->tokens.size()) continue;
       const auto at = std::ranges::find_if(
           alive_, [&](const Running& running) { return &running == slice.sequence; });
-      at->tokens.push_back(static_cast<std::uint32_t>(uniform(0, 1)));
+      // Sequences that began alike mostly go on alike.
+      at->tokens.push_back(uniform(0, 20) == 0 ? 7 : at->tokens.front());
       if (at->tokens.size() >= at->wanted) end(at);
     }
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string>
 
 #include <gtest/gtest.h>
 
@@ -158,7 +159,12 @@ TEST(SchedulerCache, OtherTokensASaltOrOtherWeightsShareNothing) {
   EXPECT_EQ(cached(salted), 0u);
   EXPECT_EQ(cached(salted), 32u);
   EXPECT_EQ(cached(sequence_of(40, 1)), 32u);
+  for (int other_salt = 0; other_salt < 100; ++other_salt) {
+    salted.cache_salt = std::to_string(other_salt);
+    EXPECT_EQ(cached(salted), 0u);
+  }
 
+  run_to_end(scheduler, sequence_of(40, 1));
   scheduler.change_weights();
   EXPECT_EQ(cached(sequence_of(40, 1)), 0u);
   EXPECT_EQ(cached(sequence_of(40, 1)), 32u);
@@ -186,6 +192,30 @@ TEST(SchedulerCache, PagesOfASequenceThatWentOnWithOtherWeightsAreNobodysElse) {
   scheduler.recompute(running);
   step(scheduler);
   EXPECT_EQ(running.pages[0], fresh.pages[0]);  // with the new weights alone it shares again
+}
+
+TEST(SchedulerCache, NorForThoseThatEndOnTheOldWeights) {
+  PagePool pool(32);
+  Scheduler scheduler({.max_num_seqs = 4, .max_num_batched_tokens = 41}, pool);
+  Sequence finishes = sequence_of(33, 1);
+  Sequence goes_on = sequence_of(39, 1);
+  Sequence also_finishes = sequence_of(33, 1);
+  for (Sequence* const sequence : {&finishes, &goes_on, &also_finishes}) scheduler.add(*sequence);
+  ASSERT_EQ(step(scheduler).size(), 3u);
+  scheduler.change_weights();
+  scheduler.carry_over(goes_on);  // half of its third page will be of the new weights
+  for (std::uint32_t token = 34; token < 52; ++token) {
+    finishes.tokens.push_back(token);
+    goes_on.tokens.push_back(token + 6);
+    also_finishes.tokens.push_back(token);
+    step(scheduler);
+  }
+  const std::uint32_t mixed = goes_on.pages.at(2);
+  scheduler.drop_computed();
+  const auto slices = step(scheduler);
+
+  EXPECT_EQ(slices.at(0).begin, 48u);
+  EXPECT_NE(finishes.pages.at(2), mixed);
 }
 
 TEST(SchedulerCache, SequencesThatEndOnOldWeightsStillShareAmongThemselves) {
