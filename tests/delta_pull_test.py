@@ -1,5 +1,6 @@
 """`weft pull --base` and `weft serve --follow` by the deltas of a store, as processes."""
 import json
+import os
 import pathlib
 import shutil
 import struct
@@ -12,8 +13,8 @@ from store_test import Store
 from weft_testing import FIXTURES, TIMEOUT_S, WEFT, Server, wait_for
 
 
-def run(*arguments):
-    return subprocess.run([WEFT, *map(str, arguments)], capture_output=True, text=True, timeout=TIMEOUT_S)
+def run(*arguments, **environment):
+    return subprocess.run([WEFT, *map(str, arguments)], capture_output=True, text=True, timeout=TIMEOUT_S, env=os.environ | environment)
 
 
 class Deltas(unittest.TestCase):
@@ -23,7 +24,8 @@ class Deltas(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
 
     def push(self, store, path, parent=None):
-        done = run("push", path, "--to", store.url, "--head", "main", *(["--parent", parent] if parent else []))
+        done = run("push", path, "--to", store.url, "--head", "main", *(["--parent", parent] if parent else []),
+                   XDG_STATE_HOME=tempfile.mkdtemp(dir=self.folder))  # what was pushed last is not remembered
         self.assertEqual(done.returncode, 0, done.stderr)
         return store.get("/weft/v1/heads/main").json()["id"]
 

@@ -1,5 +1,6 @@
 """The deltas of `weft store` as a process: on offer after a push, over HTTP, over restarts, and gone with their versions."""
 import json
+import os
 import pathlib
 import struct
 import subprocess
@@ -14,8 +15,8 @@ ABSENT = "blake3:" + "0" * 64
 IMMUTABLE = "public, max-age=31536000, immutable, no-transform"
 
 
-def run(*arguments):
-    return subprocess.run([WEFT, *map(str, arguments)], capture_output=True, text=True, timeout=TIMEOUT_S)
+def run(*arguments, **environment):
+    return subprocess.run([WEFT, *map(str, arguments)], capture_output=True, text=True, timeout=TIMEOUT_S, env=os.environ | environment)
 
 
 class Index:
@@ -44,7 +45,8 @@ class StoreDeltas(unittest.TestCase):
         for i in range(number):
             raw = nudged(raw, 300, i)
         file.write_bytes(safetensors({"w": ("BF16", [len(raw) // 2], raw), "still": ("F32", [2], b"12345678")}))
-        done = run("push", file, "--to", store.url, "--label", number, "--head", "main", "--json", *(["--parent", parent] if parent else []))
+        done = run("push", file, "--to", store.url, "--label", number, "--head", "main", "--json", *(["--parent", parent] if parent else []),
+                   XDG_STATE_HOME=tempfile.mkdtemp(dir=self.folder))  # what was pushed last is not remembered
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return json.loads(store.get("/weft/v1/heads/main").body)["id"]
 
