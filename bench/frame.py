@@ -17,7 +17,7 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-WEFT = ROOT / "build/release/bin/weft"
+WEFT = pathlib.Path(os.environ.get("WEFT_BINARY_DIR", ROOT / "build/release")) / "bin/weft"
 
 
 def interleave(rivals, runs=5):

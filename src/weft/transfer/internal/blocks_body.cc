@@ -51,8 +51,9 @@ Result<std::span<const std::span<const std::byte>>> PlainBody::next() {
 Result<ShortBody> ShortBody::blocking_make(const BlocksFrom& from, const Shorthand& shorthand,
                                            std::span<const BlockPlace> blocks) {
   ShortBody body;
+  Scratch scratch;
   for (const BlockPlace& place : blocks) {
-    WEFT_TRY(Encoded block, blocking_encode(from, shorthand, place));
+    WEFT_TRY(Encoded block, blocking_encode(from, shorthand, place, scratch));
     body.payload_bytes_.at(static_cast<std::size_t>(block.encoding)) += block.payload().size();
     if (needs_base(block.encoding)) body.based_.push_back(place);
     body.blocks_.push_back(std::move(block));
@@ -68,15 +69,14 @@ void ShortBody::Encoded::take_if_shorter(Encoding other, std::vector<std::byte> 
 
 Result<ShortBody::Encoded> ShortBody::blocking_encode(const BlocksFrom& from,
                                                       const Shorthand& shorthand,
-                                                      const BlockPlace& place) {
+                                                      const BlockPlace& place, Scratch& scratch) {
   Encoded block;
-  block.scratch = std::make_unique_for_overwrite<std::byte[]>(kBlockBytes);
-  WEFT_TRY(block.plain, from.blocking_read(place, std::span(block.scratch.get(), kBlockBytes)));
-  std::unique_ptr<std::byte[]> scratch;
+  if (!scratch.plain) scratch.plain = std::make_unique_for_overwrite<std::byte[]>(kBlockBytes);
+  WEFT_TRY(block.plain, from.blocking_read(place, std::span(scratch.plain.get(), kBlockBytes)));
   std::optional<std::span<const std::byte>> base;
   if (shorthand.read_base) {
-    scratch = std::make_unique_for_overwrite<std::byte[]>(block.plain.size());
-    base = shorthand.read_base(place, std::span(scratch.get(), block.plain.size()));
+    if (!scratch.base) scratch.base = std::make_unique_for_overwrite<std::byte[]>(kBlockBytes);
+    base = shorthand.read_base(place, std::span(scratch.base.get(), block.plain.size()));
   }
   if (base) {
     const ElemKind kind = elem_kind_of(from.source->tensors()[place.entry].dtype);
@@ -95,7 +95,8 @@ Result<ShortBody::Encoded> ShortBody::blocking_encode(const BlocksFrom& from,
       {static_cast<std::uint32_t>(place.entry), static_cast<std::uint32_t>(place.block),
        static_cast<std::uint32_t>(block.payload().size()),
        static_cast<std::uint32_t>(block.encoding), from.digest_of(place, block.plain)});
-  if (block.encoding != Encoding::kIdentity) block.scratch.reset();
+  if (block.plain.data() == scratch.plain.get() && block.encoding == Encoding::kIdentity)
+    block.read = std::move(scratch.plain);
   return block;
 }
 

@@ -83,8 +83,8 @@ class ShortBody {
   struct Encoded {
     Encoding encoding = Encoding::kIdentity;
     std::array<std::byte, kBlockFrameBytes> frame{};
-    std::span<const std::byte> plain{};      // identity: where it lies
-    std::unique_ptr<std::byte[]> scratch{};  // or lay in the source's place
+    std::span<const std::byte> plain{};   // identity: where it lies
+    std::unique_ptr<std::byte[]> read{};  // the memory of that, unless it is the source's
     std::vector<std::byte> encoded{};
 
     std::span<const std::byte> payload() const {
@@ -92,8 +92,12 @@ class ShortBody {
     }
     void take_if_shorter(Encoding other, std::vector<std::byte> bytes);
   };
+  // Memory to read into, used for one block after the other.
+  struct Scratch {
+    std::unique_ptr<std::byte[]> plain, base;
+  };
   static Result<Encoded> blocking_encode(const BlocksFrom& from, const Shorthand& shorthand,
-                                         const BlockPlace& place);
+                                         const BlockPlace& place, Scratch& scratch);
 
   std::vector<Encoded> blocks_;
   BytesByEncoding payload_bytes_{};
