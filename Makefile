@@ -7,14 +7,17 @@ export CCACHE_NOHASHDIR := 1
 export CCACHE_BASEDIR := $(CURDIR)
 JOBS ?= $(shell nproc)
 OUT ?= out/demo
+PREFIX ?= /usr/local
 
-.PHONY: help setup build install demo test soak bench bench-transfer bench-pause bench-delta bench-engine check chaos format clean
+.PHONY: help setup build install wheel demo test soak bench bench-transfer bench-pause bench-delta bench-engine check chaos format clean
 
 help:
 	@echo 'make demo     a trainer improves a model through weft while a server generates (at most 10 minutes)'
 	@echo 'make test     build and run all tests'
 	@echo 'make build    programs in build/release/bin'
 	@echo 'make soak     mixed load with a new version every second, SOAK_MINUTES=30'
+	@echo 'make install  libweft with weft.h, find_package(weft) and pkg-config, into PREFIX ($(PREFIX))'
+	@echo 'make wheel    the Python package as a wheel, in out/wheel'
 	@echo 'make bench    speeds, each checked and compared with what a user would otherwise do'
 	@echo 'make bench-transfer  push and pull of 1.19 GB beside iperf3, a bare loop, nginx and curl'
 	@echo 'make bench-pause     what a commit does to sequences that decode'
@@ -36,6 +39,13 @@ endef
 
 build: setup
 	$(call ninja,release,weft)
+
+install: setup
+	$(call ninja,release,weft_shared)
+	@cmake --install build/release --prefix $(PREFIX) --component library
+
+wheel: setup
+	@tools/wheel.sh
 
 demo: build
 	@mkdir -p $(OUT)

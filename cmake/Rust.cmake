@@ -3,14 +3,19 @@
 
 # Debian's own; the cargo first in PATH may be another.
 find_program(WEFT_CARGO cargo PATHS /usr/bin NO_DEFAULT_PATH REQUIRED)
-set(WEFT_RUST_TARGET ${CMAKE_SOURCE_DIR}/build/rust)
+if(WEFT_PROGRAMS)
+  set(WEFT_RUST_TARGET ${CMAKE_SOURCE_DIR}/build/rust)
+else()  # blake3 alone
+  set(WEFT_RUST_TARGET ${CMAKE_SOURCE_DIR}/build/rust-blake3)
+  set(WEFT_RUST_FEATURES --no-default-features)
+endif()
 set(WEFT_RUST_LIBRARY ${WEFT_RUST_TARGET}/release/libweft_rust.a)
 file(GLOB_RECURSE WEFT_RUST_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/rust/src/*.rs)
 
 add_custom_command(
   OUTPUT ${WEFT_RUST_LIBRARY}
   COMMAND ${CMAKE_COMMAND} -E env RUSTC=/usr/bin/rustc ${WEFT_CARGO} build --release --quiet
-          --manifest-path ${CMAKE_SOURCE_DIR}/rust/Cargo.toml --target-dir ${WEFT_RUST_TARGET}
+          --manifest-path ${CMAKE_SOURCE_DIR}/rust/Cargo.toml --target-dir ${WEFT_RUST_TARGET} ${WEFT_RUST_FEATURES}
   COMMAND ${CMAKE_COMMAND} -E touch ${WEFT_RUST_LIBRARY}
   DEPENDS ${CMAKE_SOURCE_DIR}/rust/Cargo.toml ${WEFT_RUST_SOURCES}
   COMMENT "Building the Rust library (tokenizers, minijinja, blake3)"

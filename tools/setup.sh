@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Brings a bare Debian 12 to a working build: packages, and libtorch in .venv. Needs root or sudo only when a
-# package is missing. Quick when there is nothing to do.
+# Brings a bare Debian 12 to a working build: packages, and in .venv libtorch and what the Python package is built and
+# tested with. Needs root or sudo only when a package is missing. Quick when there is nothing to do.
 # usage: tools/setup.sh [bench]      bench: what `make bench-transfer` and `make bench-engine` compare with, too
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -11,11 +11,12 @@ packages=(
   libtomlplusplus-dev libgtest-dev libgmock-dev libbenchmark-dev
   rustc-web cargo-web
   clang-14 libclang-rt-14-dev clang-tidy-14 clang-format-14 clang-tools-14
-  python3 python3-venv nginx-light
+  python3 python3-dev python3-venv nginx-light
 )
 [ "${1:-}" != bench ] || packages+=(iperf3 b3sum libdnnl-dev)
 # What libtorch_cpu.so of the PyPI wheel needs, and nothing more: importing torch in Python takes 2 GB more.
-wheels=(torch==2.13.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
+wheels=(torch==2.13.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85
+  nanobind==3.1.0 numpy==2.4.6 ml_dtypes==0.6.0)
 
 installed() { [ "$(dpkg-query -W -f '${Status}' "$1" 2>/dev/null)" = "install ok installed" ]; }
 

@@ -5,20 +5,9 @@
 #include <fmt/core.h>
 
 #include "weft/base/log.h"
+#include "weft/http/access.h"
 
 namespace weft {
-namespace {
-
-bool is_loopback(std::string_view host) {
-  return host.starts_with("127.") || host == "::1" || host == "localhost";
-}
-
-bool is_exposed(std::string_view host, const http::ServerKeys& keys) {
-  return !is_loopback(host) && keys.admin_key.empty();
-}
-
-}  // namespace
-
 StopSignals::StopSignals() {
   sigemptyset(&signals_);
   sigaddset(&signals_, SIGINT);
@@ -35,7 +24,7 @@ int StopSignals::blocking_wait() {
 
 Result<http::ServerOptions> blocking_server_options(const ListenOptions& listen) {
   http::ServerOptions options = listen.http;
-  if (!listen.insecure && is_exposed(options.host, options.keys)) {
+  if (!listen.insecure && http::is_exposed(options)) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("--host {} lets others in, and whoever gets in can replace the "
                              "weights: set --admin-key, or say --insecure",
@@ -49,7 +38,7 @@ Result<http::ServerOptions> blocking_server_options(const ListenOptions& listen)
 }
 
 void announce_listening(const http::ServerOptions& options, std::uint16_t port) {
-  if (is_exposed(options.host, options.keys)) {
+  if (http::is_exposed(options)) {
     log_warning(
         "{} is not loopback and there is no admin key: WHOEVER REACHES THIS PORT CAN REPLACE THE "
         "WEIGHTS",

@@ -36,4 +36,10 @@ bool has_access(const Request& request, Access access, const ServerKeys& keys) {
   return right || admin;
 }
 
+bool is_exposed(const ServerOptions& options) {
+  const std::string& host = options.host;
+  const bool is_loopback = host.starts_with("127.") || host == "::1" || host == "localhost";
+  return !is_loopback && options.keys.admin_key.empty();
+}
+
 }  // namespace weft::http

@@ -1,0 +1,45 @@
+"""New weights for inference engines, over plain HTTP.
+
+    import weft
+
+    publisher = weft.Publisher("http://engine:8000")
+    publisher.publish(model.state_dict(), label="step-17").result()
+
+`Publisher` is the trainer's side, `Receiver` an engine's, `Store` keeps versions, `pull` gets one.
+"""
+
+from . import _weft
+from ._errors import (
+    CancelledError,
+    ConflictError,
+    CorruptError,
+    DeadlineError,
+    DisconnectedError,
+    Error,
+    ForbiddenError,
+    InternalError,
+    InvalidArgumentError,
+    MethodNotAllowedError,
+    NoSpaceError,
+    NotFoundError,
+    OverloadedError,
+    PreconditionFailedError,
+    RangeInvalidError,
+    TooLargeError,
+    UnauthenticatedError,
+    UnsupportedError,
+)
+from ._publisher import Publication, Publisher, PublishReport, WeightSource
+from ._pull import PullReport, pull
+from ._servers import Receiver, Store
+from ._tensors import Tensor, Version
+
+__version__: str = _weft.version()
+
+__all__ = [
+    "CancelledError", "ConflictError", "CorruptError", "DeadlineError", "DisconnectedError", "Error",
+    "ForbiddenError", "InternalError", "InvalidArgumentError", "MethodNotAllowedError", "NoSpaceError",
+    "NotFoundError", "OverloadedError", "PreconditionFailedError", "Publication", "PublishReport", "Publisher",
+    "PullReport", "RangeInvalidError", "Receiver", "Store", "Tensor", "TooLargeError", "UnauthenticatedError",
+    "UnsupportedError", "Version", "WeightSource", "pull",
+]
