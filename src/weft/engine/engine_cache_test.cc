@@ -174,6 +174,7 @@ TEST_F(EngineCache, PromptLogprobsAreOfEveryTokenWhateverIsCached) {
 TEST_F(EngineCache, ThoseThatShareWithOneThatIsCancelledGoOn) {
   blocking_pause(*engine_, PauseMode::kKeep);
   std::vector<Submitted> group;
+  group.reserve(4);
   for (int i = 0; i < 4; ++i) group.push_back(submit(*engine_, prompt_of(50), greedy(100)));
   group[0].sink->at_token(2, [&] { engine_->cancel(group[0].id); });
   engine_->resume();

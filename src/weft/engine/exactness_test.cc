@@ -130,6 +130,7 @@ TEST(Deterministic, NothingButTheRequestDecidesAResult) {
     const auto engine = make_engine(options);
     for (int again = 0; again < 2; ++again) {  // the second time with what the first has left
       std::vector<Submitted> submitted;
+      submitted.reserve(jobs.size());
       for (const Job& job : jobs) submitted.push_back(submit(*engine, job.prompt, job.params));
       engine->cancel(submit(*engine, {1, 2, 3}, greedy(50)).id);
       blocking_pause(*engine, PauseMode::kKeep, round % 3 == 0);
@@ -177,6 +178,7 @@ TEST(Deterministic, AGroupWithOnePromptIsAsEachAlone) {
       make_engine({.threads = 2, .max_num_batched_tokens = 37, .deterministic = true});
   blocking_pause(*engine, PauseMode::kKeep);
   std::vector<Submitted> group;
+  group.reserve(jobs.size());
   for (const Job& job : jobs) group.push_back(submit(*engine, job.prompt, job.params));
   engine->resume();
   for (std::size_t i = 0; i < jobs.size(); ++i) {
@@ -194,6 +196,7 @@ TEST(Fast, RescoringIsWithinFourTimesTheBoundOfLogitsOfGeneration) {
   const std::vector<Job> jobs = random_jobs(random, 24);
   const auto engine = make_engine({.threads = 2, .max_num_batched_tokens = 50});
   std::vector<Submitted> submitted;
+  submitted.reserve(jobs.size());
   for (const Job& job : jobs) submitted.push_back(submit(*engine, job.prompt, job.params));
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     submitted[i].sink->blocking_finish();
