@@ -53,12 +53,7 @@ PushOptions push_options(const weft_publish_options& known) {
   options.commit = !known.stage_only;
   options.zstd = known.zstd;
   options.partial = known.partial;
-  if (known.progress != nullptr) {
-    options.progress = [call = known.progress, context = known.context](std::uint64_t done_bytes,
-                                                                        std::uint64_t total_bytes) {
-      call(context, done_bytes, total_bytes);
-    };
-  }
+  options.progress = progress_of(known);
   return options;
 }
 static_assert(static_cast<int>(Announce::kAutomatic) == WEFT_ANNOUNCE_AUTOMATIC);
@@ -96,12 +91,8 @@ Result<void> blocking_publish(http::Client& client, const weft_source* source,
   }
   WEFT_TRY(const auto opened, blocking_open(what));
   PushOptions options = push_options(known);
-  std::unique_ptr<TensorSource> base;
-  if (known.base != nullptr) {
-    WEFT_TRY(const weft_source base_source, read_struct(known.base, "options.base"));
-    WEFT_TRY(base, blocking_open(base_source));
-    options.base_source = base.get();
-  }
+  WEFT_TRY(const auto base, blocking_open_base(known.base));
+  options.base_source = base.get();
   auto pushed = blocking_push(client, *opened, options);
   if (!pushed) return at_server(client, std::move(pushed).error());
   return write_struct(report, report_of(*pushed), "report");

@@ -21,17 +21,9 @@ Result<PullReport> blocking_pull(http::Client& client, const char* version, Pull
     WEFT_TRY_VOID(check_given(known.mirrors[i], "a mirror"));
     options.mirrors.push_back(known.mirrors[i]->client.get());
   }
-  std::unique_ptr<TensorSource> base;
-  if (known.base != nullptr) {
-    WEFT_TRY(const weft_source source, read_struct(known.base, "options.base"));
-    WEFT_TRY(base, blocking_open(source));
-    options.base = base.get();
-  }
-  if (known.progress != nullptr) {
-    options.progress = [&known](std::uint64_t done_bytes, std::uint64_t total_bytes) {
-      known.progress(known.context, done_bytes, total_bytes);
-    };
-  }
+  WEFT_TRY(const auto base, blocking_open_base(known.base));
+  options.base = base.get();
+  options.progress = progress_of(known);
   auto id = blocking_resolve_version(client, version);
   if (!id) return at_server(client, std::move(id).error());
   auto report = weft::blocking_pull(client, *id, target, options);

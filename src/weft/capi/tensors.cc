@@ -122,6 +122,12 @@ Result<std::unique_ptr<TensorSource>> blocking_open(const weft_source& source) {
   return std::unique_ptr<TensorSource>(std::make_unique<MemorySource>(std::move(memory)));
 }
 
+Result<std::unique_ptr<TensorSource>> blocking_open_base(const weft_source* base) {
+  if (base == nullptr) return nullptr;
+  WEFT_TRY(const weft_source source, read_struct(base, "options.base"));
+  return blocking_open(source);
+}
+
 weft_tensor tensor_of(const weft_weights& weights, std::size_t index) {
   const WeightSet& set = *weights.lease->set;
   const TensorSpec& spec = set.layout().tensors().at(index);

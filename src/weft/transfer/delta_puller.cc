@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <memory>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include <boost/json.hpp>
 #include <fmt/core.h>
 
+#include "weft/base/clock.h"
 #include "weft/format/json.h"
 #include "weft/transfer/delta_applier.h"
 #include "weft/transfer/delta_object.h"
@@ -19,7 +19,6 @@ namespace weft {
 namespace {
 
 namespace json = boost::json;
-using Clock = std::chrono::steady_clock;
 
 // A longer chain costs more than it saves, and a source could send us around for ever.
 constexpr std::size_t kMaxSteps = 64;
@@ -132,7 +131,7 @@ std::uint64_t held_bytes(const VersionContent& base, const VersionContent& targe
 Result<DeltaPull> blocking_pull_deltas(http::Client& source, const std::string& id,
                                        const VersionBlocks& base, PullTarget& target,
                                        const DeltaPullOptions& options) {
-  const auto start = Clock::now();
+  const Instant start = now();
   DeltaPull pull;
   if (base.content().id == id) return pull;
   Puller puller(source, base, options);
@@ -161,7 +160,7 @@ Result<DeltaPull> blocking_pull_deltas(http::Client& source, const std::string& 
   }
   report.held_bytes = held_bytes(base.content(), content);
   report.fetched_bytes = puller.fetched_bytes();
-  report.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  report.seconds = seconds_since(start);
   pull.deltas = steps->size();
   pull.report = std::move(report);
   return pull;

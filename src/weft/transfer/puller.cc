@@ -13,11 +13,11 @@
 #include "weft/format/json.h"
 #include "weft/protocol/block_ledger.h"
 #include "weft/protocol/pull_machine.h"
-#include "weft/protocol/waits.h"
 #include "weft/transfer/follower.h"
 #include "weft/transfer/internal/answers.h"
 #include "weft/transfer/internal/crew.h"
 #include "weft/transfer/internal/pull_fetch.h"
+#include "weft/transfer/internal/retry.h"
 
 namespace weft {
 namespace {
@@ -371,11 +371,8 @@ Result<PullReport> blocking_pull(http::Client& source, const std::string& id, Pu
 
 Result<std::string> blocking_resolve_version(http::Client& source, std::string_view text) {
   const PullOptions standard;
-  for (unsigned tries = 1;; ++tries) {
-    auto id = blocking_resolve_once(source, text);
-    if (id || tries > standard.retries || !is_passing(id.error().code())) return id;
-    std::this_thread::sleep_for(wait_after(tries, standard.first_wait));
-  }
+  return internal::blocking_retry(standard.retries, standard.first_wait,
+                                  [&] { return blocking_resolve_once(source, text); });
 }
 
 }  // namespace weft

@@ -126,6 +126,18 @@ Result<Files> read_files(const weft_file* files, std::size_t count);
 // What `source` says, which must stay while this is used. Blocks. Errors: as
 // blocking_open_source() and MemorySource::create(); kInvalidArgument.
 Result<std::unique_ptr<TensorSource>> blocking_open(const weft_source& source);
+// The same of options.base; null where none is given.
+Result<std::unique_ptr<TensorSource>> blocking_open_base(const weft_source* base);
+
+// The caller's, of a call's options; empty where none is given.
+template <typename Options>
+std::function<void(std::uint64_t, std::uint64_t)> progress_of(const Options& known) {
+  if (known.progress == nullptr) return {};
+  return [call = known.progress, context = known.context](std::uint64_t done_bytes,
+                                                          std::uint64_t total_bytes) {
+    call(context, done_bytes, total_bytes);
+  };
+}
 
 weft_tensor tensor_of(const weft_weights& weights, std::size_t index);
 

@@ -1,11 +1,11 @@
 #include "weft/transfer/internal/delta_packs.h"
 
 #include <algorithm>
-#include <thread>
 
 #include <fmt/core.h>
 
 #include "weft/transfer/internal/answers.h"
+#include "weft/transfer/internal/retry.h"
 
 namespace weft::internal {
 namespace {
@@ -38,26 +38,10 @@ class SpanSink final : public http::BodySink {
   std::span<std::byte> left_;
 };
 
-bool is_passing(ErrorCode code) {
-  return code == ErrorCode::kDisconnected || code == ErrorCode::kDeadline ||
-         code == ErrorCode::kOverloaded;
-}
-
 }  // namespace
 
-template <typename Call>
-auto DeltaFetcher::blocking_retry(Call call) const -> decltype(call()) {
-  auto wait = first_wait_;
-  for (unsigned left = retries_;; --left) {
-    auto done = call();
-    if (done || left == 0 || !is_passing(done.error().code())) return done;
-    std::this_thread::sleep_for(wait);
-    wait *= 2;
-  }
-}
-
 Result<std::string> DeltaFetcher::blocking_get(const std::string& path) const {
-  return blocking_retry([&]() -> Result<std::string> {
+  return blocking_retry(retries_, first_wait_, [&]() -> Result<std::string> {
     Answer answer = answer_of(source_.blocking_send(get(path)));
     if (!answer.response) return answer.response.error();
     return std::move(answer.response->body);
@@ -66,7 +50,7 @@ Result<std::string> DeltaFetcher::blocking_get(const std::string& path) const {
 
 Result<void> DeltaFetcher::blocking_get_into(const std::string& path,
                                              std::span<std::byte> out) const {
-  return blocking_retry([&]() -> Result<void> {
+  return blocking_retry(retries_, first_wait_, [&]() -> Result<void> {
     SpanSink sink(out);
     const Answer answer = answer_of(source_.blocking_send_into(get(path), sink));
     if (!answer.response) return answer.response.error();

@@ -32,9 +32,6 @@ class DeltaFetcher {
   Result<void> blocking_get_into(const std::string& path, std::span<std::byte> out) const;
 
  private:
-  template <typename Call>
-  auto blocking_retry(Call call) const -> decltype(call());
-
   http::Client& source_;
   const unsigned retries_;
   const std::chrono::milliseconds first_wait_;

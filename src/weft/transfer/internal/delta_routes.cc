@@ -1,9 +1,7 @@
 #include "weft/transfer/internal/delta_routes.h"
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -14,8 +12,8 @@
 
 #include "weft/base/check.h"
 #include "weft/base/wording.h"
-#include "weft/http/representation.h"
 #include "weft/protocol/delta_plan.h"
+#include "weft/transfer/internal/get_route.h"
 #include "weft/transfer/internal/pull_messages.h"
 #include "weft/transfer/version_layout.h"
 
@@ -23,7 +21,6 @@ namespace weft::internal {
 namespace {
 
 namespace json = boost::json;
-using ExchangePtr = std::shared_ptr<http::Exchange>;
 
 // Ids in one query; a reader has two versions, or a few.
 constexpr std::size_t kMaxHave = 256;
@@ -54,14 +51,6 @@ Result<void> list_deltas(VersionSource& source, const http::Request& request,
 
 // --- Index and packs
 
-http::Representation immutable(const Digest& tag, std::uint64_t size_bytes) {
-  http::Representation representation;
-  representation.etag = http::etag_of(digest_text(tag));
-  representation.size_bytes = size_bytes;
-  representation.cache_control = http::kImmutable;
-  return representation;
-}
-
 Result<OfferedDeltaPtr> find_delta(VersionSource& source, const http::Request& request) {
   const std::string id(request.param("id")), base(request.param("base"));
   if (auto delta = source.try_find_delta(id, base)) return delta;
@@ -72,38 +61,28 @@ Result<void> get_index(VersionSource& source, const http::Request& request,
                        const ExchangePtr& exchange) {
   WEFT_TRY(const OfferedDeltaPtr delta, find_delta(source, request));
   const auto bytes = std::as_bytes(std::span(delta->index_bytes()));
-  auto selection = http::select(request, immutable(digest_of(bytes), bytes.size()));
-  std::vector<http::BodyPart> parts;
-  if (selection.size_bytes > 0) {
-    parts.push_back({bytes.subspan(selection.offset_bytes, selection.size_bytes)});
-  }
-  exchange->respond_from(std::move(selection.head), std::move(parts), delta);
-  return {};
-}
-
-Result<std::size_t> pack_of(const DeltaIndex& index, std::string_view name) {
-  std::size_t pack = 0;
-  const auto [end, failed] = std::from_chars(name.data(), name.data() + name.size(), pack);
-  if (failed == std::errc() && end == name.data() + name.size() && pack < index.packs.size()) {
-    return pack;
-  }
-  return Error(ErrorCode::kNotFound, fmt::format("there is no pack `{}`: the delta has {}", name,
-                                                 counted(index.packs.size(), "pack")));
+  return answer_bytes(request, exchange, immutable(digest_text(digest_of(bytes)), 0), {bytes},
+                      delta);
 }
 
 Result<void> get_pack(VersionSource& source, const http::Request& request,
                       const ExchangePtr& exchange) {
   WEFT_TRY(const OfferedDeltaPtr delta, find_delta(source, request));
-  WEFT_TRY(const std::size_t pack, pack_of(delta->index(), request.param("n")));
-  const DeltaPack& row = delta->index().packs[pack];
-  auto selection = http::select(request, immutable(row.digest, row.size_bytes));
-  std::vector<http::BodyPart> parts;
-  if (selection.size_bytes > 0) {
-    WEFT_TRY(auto file, delta->open_pack(pack));
-    parts.push_back({{}, std::move(file), selection.offset_bytes, selection.size_bytes});
+  const auto& packs = delta->index().packs;
+  const auto pack = try_parse_pack(request.param("n"), packs.size());
+  if (!pack) {
+    return Error(ErrorCode::kNotFound,
+                 fmt::format("there is no pack `{}`: the delta has {}", request.param("n"),
+                             counted(packs.size(), "pack")));
   }
-  exchange->respond_from(std::move(selection.head), std::move(parts), delta);
-  return {};
+  const DeltaPack& row = packs[*pack];
+  const auto fill = [&](std::uint64_t offset_bytes, std::uint64_t size_bytes,
+                        std::vector<http::BodyPart>& parts) -> Result<void> {
+    WEFT_TRY(auto file, delta->open_pack(*pack));
+    parts.push_back({{}, std::move(file), offset_bytes, size_bytes});
+    return {};
+  };
+  return answer(request, exchange, immutable(digest_text(row.digest), row.size_bytes), fill, delta);
 }
 
 // --- The plan
@@ -185,38 +164,18 @@ Result<void> get_plan(VersionSource& source, Polls& polls, const http::Request& 
   return {};
 }
 
-using Get = std::function<Result<void>(const http::Request&, const ExchangePtr&)>;
-
-http::Route route(std::string pattern, Get get) {
-  http::Route row;
-  row.method = "GET";
-  row.pattern = std::move(pattern);
-  row.access = http::Access::kRead;
-  row.handler = [get = std::move(get)](const http::Request& request, const ExchangePtr& exchange) {
-    if (const auto answered = get(request, exchange); !answered) {
-      exchange->respond(refusal(answered.error()));
-    }
-  };
-  return row;
-}
-
 }  // namespace
 
 std::vector<http::Route> delta_routes(VersionSource& source, std::shared_ptr<Polls> polls) {
-  const auto with_source = [&source](auto get) -> Get {
-    return [&source, get](const http::Request& request, const ExchangePtr& exchange) {
-      return get(source, request, exchange);
-    };
-  };
   return {
-      route("/weft/v1/versions/{id}/deltas", with_source(list_deltas)),
-      route("/weft/v1/versions/{id}/deltas/{base}", with_source(get_index)),
-      route("/weft/v1/versions/{id}/deltas/{base}/packs/{n}", with_source(get_pack)),
-      route("/weft/v1/versions/{id}/plan",
-            [&source, polls = std::move(polls)](const http::Request& request,
-                                                const ExchangePtr& exchange) {
-              return get_plan(source, *polls, request, exchange);
-            }),
+      get_route(source, "/weft/v1/versions/{id}/deltas", list_deltas),
+      get_route(source, "/weft/v1/versions/{id}/deltas/{base}", get_index),
+      get_route(source, "/weft/v1/versions/{id}/deltas/{base}/packs/{n}", get_pack),
+      get_route("/weft/v1/versions/{id}/plan",
+                [&source, polls = std::move(polls)](const http::Request& request,
+                                                    const ExchangePtr& exchange) {
+                  return get_plan(source, *polls, request, exchange);
+                }),
   };
 }
 

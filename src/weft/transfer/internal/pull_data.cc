@@ -1,8 +1,6 @@
 #include "weft/transfer/internal/pull_data.h"
 
 #include <algorithm>
-#include <charconv>
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,54 +9,13 @@
 
 #include "weft/base/wording.h"
 #include "weft/format/safetensors.h"
-#include "weft/http/representation.h"
-#include "weft/transfer/internal/pull_messages.h"
+#include "weft/transfer/internal/get_route.h"
 #include "weft/transfer/version_layout.h"
 
 namespace weft::internal {
 namespace {
 
-using ExchangePtr = std::shared_ptr<http::Exchange>;
 using DataPtr = std::shared_ptr<const VersionData>;
-// Appends what lies at [offset, offset + size) of a representation.
-using Fill = std::function<Result<void>(std::uint64_t offset_bytes, std::uint64_t size_bytes,
-                                        std::vector<http::BodyPart>& parts)>;
-
-// Answers with what is asked for of `representation`; `held` keeps its bytes.
-Result<void> answer(const http::Request& request, const ExchangePtr& exchange,
-                    const http::Representation& representation, const Fill& fill,
-                    std::shared_ptr<const void> held) {
-  http::Selection selection = http::select(request, representation);
-  std::vector<http::BodyPart> parts;
-  if (selection.size_bytes > 0) {
-    WEFT_TRY_VOID(fill(selection.offset_bytes, selection.size_bytes, parts));
-  }
-  exchange->respond_from(std::move(selection.head), std::move(parts), std::move(held));
-  return {};
-}
-
-http::Representation immutable(std::string_view tag, std::uint64_t size_bytes) {
-  http::Representation representation;
-  representation.etag = http::etag_of(tag);
-  representation.size_bytes = size_bytes;
-  representation.cache_control = http::kImmutable;
-  return representation;
-}
-
-// [offset, offset + size) of `pieces`, one after the other.
-Fill fill_from(std::vector<std::span<const std::byte>> pieces) {
-  return [pieces = std::move(pieces)](std::uint64_t offset_bytes, std::uint64_t size_bytes,
-                                      std::vector<http::BodyPart>& parts) -> Result<void> {
-    for (const auto piece : pieces) {
-      const auto skipped = std::min<std::uint64_t>(offset_bytes, piece.size());
-      const auto taken = std::min<std::uint64_t>(size_bytes, piece.size() - skipped);
-      if (taken > 0) parts.push_back({piece.subspan(skipped, taken)});
-      offset_bytes -= skipped;
-      size_bytes -= taken;
-    }
-    return {};
-  };
-}
 
 // Bytes [begin, ...) of a version's data.
 Fill fill_from(const VersionLayout& layout, const VersionData& data, std::uint64_t begin_bytes) {
@@ -66,15 +23,6 @@ Fill fill_from(const VersionLayout& layout, const VersionData& data, std::uint64
                                        std::vector<http::BodyPart>& parts) {
     return layout.append(data, begin_bytes + offset_bytes, size_bytes, parts);
   };
-}
-
-// Bytes that lie in memory and are immutable for as long as `held` is.
-Result<void> answer_bytes(const http::Request& request, const ExchangePtr& exchange,
-                          http::Representation representation,
-                          std::vector<std::span<const std::byte>> pieces,
-                          std::shared_ptr<const void> held) {
-  for (const auto piece : pieces) representation.size_bytes += piece.size();
-  return answer(request, exchange, representation, fill_from(std::move(pieces)), std::move(held));
 }
 
 Result<void> get_manifest(VersionSource& source, const http::Request& request,
@@ -114,15 +62,10 @@ Result<void> get_version_blocks(VersionSource& source, const http::Request& requ
 }
 
 Result<std::uint64_t> pack_begin(const VersionLayout& layout, std::string_view name) {
-  std::uint64_t pack = 0;
-  const auto [end, failed] = std::from_chars(name.data(), name.data() + name.size(), pack);
-  const std::uint64_t packs = layout.packs();
-  if (failed == std::errc() && end == name.data() + name.size() && pack < packs) {
-    return pack * kPackBytes;
-  }
+  if (const auto pack = try_parse_pack(name, layout.packs())) return *pack * kPackBytes;
   return Error(ErrorCode::kNotFound,
                fmt::format("there is no pack `{}`: the version has {} of {} bytes", name,
-                           counted(packs, "pack"), kPackBytes));
+                           counted(layout.packs(), "pack"), kPackBytes));
 }
 
 Result<void> get_pack(VersionSource& source, const http::Request& request,
@@ -190,31 +133,16 @@ Result<void> get_blob_blocks(VersionSource& source, const http::Request& request
                       blob.data);
 }
 
-using Get = Result<void> (*)(VersionSource&, const http::Request&, const ExchangePtr&);
-
-http::Route route(VersionSource& source, std::string pattern, Get get) {
-  http::Route row;
-  row.method = "GET";
-  row.pattern = std::move(pattern);
-  row.access = http::Access::kRead;
-  row.handler = [&source, get](const http::Request& request, const ExchangePtr& exchange) {
-    if (const auto answered = get(source, request, exchange); !answered) {
-      exchange->respond(refusal(answered.error()));
-    }
-  };
-  return row;
-}
-
 }  // namespace
 
 std::vector<http::Route> data_routes(VersionSource& source) {
   return {
-      route(source, "/weft/v1/versions/{id}/manifest", get_manifest),
-      route(source, "/weft/v1/versions/{id}/blocks", get_version_blocks),
-      route(source, "/weft/v1/versions/{id}/packs/{n}", get_pack),
-      route(source, "/weft/v1/versions/{id}/model.safetensors", get_safetensors),
-      route(source, "/weft/v1/blobs/{digest}", get_blob),
-      route(source, "/weft/v1/blobs/{digest}/blocks", get_blob_blocks),
+      get_route(source, "/weft/v1/versions/{id}/manifest", get_manifest),
+      get_route(source, "/weft/v1/versions/{id}/blocks", get_version_blocks),
+      get_route(source, "/weft/v1/versions/{id}/packs/{n}", get_pack),
+      get_route(source, "/weft/v1/versions/{id}/model.safetensors", get_safetensors),
+      get_route(source, "/weft/v1/blobs/{digest}", get_blob),
+      get_route(source, "/weft/v1/blobs/{digest}/blocks", get_blob_blocks),
   };
 }
 
