@@ -38,9 +38,9 @@ void visit_keys(Config& config, Visit&& visit) {
         "tokens; the longest question and answer must fit");
 
   auto& task = config.task;
-  visit("task", "name", task.name, Range{}, "`sort` or `add`");
+  visit("task", "name", task.name, Range{}, "`sort`, `add` or `smooth`");
   visit("task", "digits", task.digits, Range{1, 9},
-        "sort: digits to be sorted; add: digits of each number");
+        "sort, smooth: digits of a question; add: digits of each number");
   visit("task", "held_out", task.held_out, Range{1, 1e6},
         "problems that are never trained on, for the solve rate");
 

@@ -21,6 +21,8 @@ class Random {
   // Uniform in [0, count). Requires: count > 0 and far below 2^64, where the bias of % does not
   // show.
   std::uint64_t below(std::uint64_t count) { return next() % count; }
+  // Random(state()) goes on as this would.
+  std::uint64_t state() const { return state_; }
 
  private:
   std::uint64_t state_;

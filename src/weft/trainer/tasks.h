@@ -1,6 +1,6 @@
 #pragma once
-// What is learned: tasks that make questions whose answers a rule can check, and the characters
-// they are written in.
+// What is learned: tasks that make questions and judge answers by a rule, and the characters they
+// are written in.
 
 #include <cstdint>
 #include <memory>
@@ -44,21 +44,43 @@ class Task {
  public:
   virtual ~Task() = default;
 
+  // Its answer is the best one.
   virtual Problem draw(Random& random) const = 0;
   // How many different questions there are.
   virtual std::uint64_t question_count() const = 0;
   // Of the longest answer, the end token included.
   virtual std::uint64_t max_answer_tokens() const = 0;
-  // The reward of an answer: text up to its end token, or all of it if `ended` is false. In [0, 1];
-  // 1 solves the problem.
+  // The answer that fine-tuning shows: the best one, unless the task says otherwise.
+  virtual std::string demonstration(const Problem& problem, Random& random) const;
+  // An answer as someone of changing skill would give, for pairs of which one is better.
+  virtual std::string attempt(const Problem& problem, Random& random) const;
+  // The true worth of an answer: text up to its end token, or all of it if `ended` is false. In
+  // [0, 1]; 1 solves the problem.
   virtual double reward(const Problem& problem, std::string_view answer, bool ended) const;
 };
 
 // "sort": `digits` digits, a '>', then the same digits in ascending order. "31452>" is "12345".
 // "add": two numbers of `digits` digits, then their sum with one digit more. "47+85=" is "132".
+// "smooth": `digits` digits q, a '>', then as many digits a, near to q but without its jumps; the
+// fewer sum (a_i - q_i)^2 + sum (a_i - a_{i-1})^2 has above the least, the better: its reward is
+// exp(-excess / (4 digits)). Whoever sees q and a cannot tell the worth from a token alone, and
+// what fine-tuning shows are mere copies of q with noise: a task for reward models.
 // Errors: kInvalidArgument naming the tasks there are.
 Result<std::unique_ptr<Task>> make_task(std::string_view name, std::uint64_t digits);
 std::span<const std::string_view> task_names();
+
+// Two ended answers to one question, of which the first is better by the true rule.
+struct Preference {
+  Problem problem;
+  std::string chosen, rejected;
+  double margin = 0;  // of their rewards; > 0
+
+  auto operator<=>(const Preference&) const = default;
+};
+
+// Two attempts whose rewards differ by `min_margin` at least. Requires: min_margin <= 0.05, which
+// every task's attempts reach soon.
+Preference draw_preference(const Task& task, Problem problem, double min_margin, Random& random);
 
 // A task's problems cut in two: a fixed held-out set, the same for every run, and all others to
 // train on. One thread.
@@ -71,6 +93,15 @@ class ProblemSource {
   const std::vector<Problem>& held_out() const { return held_out_; }
   // `count` problems, none of them held out.
   std::vector<Problem> draw(std::uint64_t count);
+  // The same with the answers that fine-tuning shows.
+  std::vector<Problem> draw_demonstrations(std::uint64_t count);
+  std::vector<Preference> draw_preferences(std::uint64_t count, double min_margin);
+  // Of the first `count` held-out problems; the same for every seed.
+  std::vector<Preference> held_out_preferences(std::uint64_t count, double min_margin) const;
+
+  // What it will draw is a function of this alone.
+  std::uint64_t random_state() const { return random_.state(); }
+  void restore(std::uint64_t random_state) { random_ = Random(random_state); }
 
  private:
   ProblemSource(const Task& task, std::uint64_t seed) : task_(&task), random_(seed) {}
