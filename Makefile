@@ -69,9 +69,8 @@ bench-pause: setup
 	@/usr/bin/python3 bench/pause_bench.py $(BENCH_FLAGS)
 
 bench-delta: setup
-	$(call ninja,release,delta_bench weft)
-	@/usr/bin/python3 bench/delta_push_bench.py $(BENCH_FLAGS)
-	@build/release/bin/delta_bench $(BENCH_FLAGS)
+	$(call ninja,release,delta_bench weft weft-train)
+	@/usr/bin/python3 bench/delta_bench.py $(BENCH_FLAGS)
 
 # Configured again, so that oneDNN is found if it was only just installed.
 bench-engine:

@@ -1,6 +1,8 @@
 // What a delta costs in bytes and in time, beside what others send. See docs/performance.md.
 //
 // usage: delta_bench [--mb N] [--dense-mb N] [--rival-tiles N]
+//        delta_bench files BASE NEXT            two files of bf16 elements, as versions
+//        delta_bench write BASE NEXT ELEMENTS   such files, of tier B
 //
 // bf16 pairs of a model of training (delta_pairs.h), N megabytes at 0.593 % changed and --dense-mb
 // at each other density, in tiles of 64 MiB in blocks of 8 MiB. All rivals run on one thread, tile
@@ -16,23 +18,21 @@
 #include <ctime>
 #include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include <fmt/core.h>
 #include <sys/mman.h>
-#include <zstd.h>
 
 #include "delta_pairs.h"
+#include "delta_rivals.h"
 #include "weft/codec/delta_codec.h"
 #include "weft/digest/digest.h"
 
 namespace weft::bench {
 namespace {
-
-using Bytes = std::vector<std::byte>;
-using View = std::span<const std::byte>;
 
 constexpr std::size_t kFrameBytes = 48;  // of a block on the wire, docs/protocol.md
 
@@ -42,11 +42,6 @@ double now_s() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-[[noreturn]] void fail(const std::string& what) {
-  fmt::print(stderr, "delta_bench: {}\n", what);
-  std::exit(1);
 }
 
 void expect_equal(View got, View expected, const char* who) {
@@ -98,15 +93,6 @@ class Pages {
  private:
   std::byte* data_;
   std::size_t size_bytes_;
-};
-
-struct Tile {
-  Pages base_pages{kTileElements * 2}, next_pages{kTileElements * 2};
-  std::span<std::uint16_t> base = base_pages.elements(), next = next_pages.elements();
-  std::uint64_t changed = 0;
-
-  View base_bytes() const { return base_pages.bytes(); }
-  View next_bytes() const { return next_pages.bytes(); }
 };
 
 // Which change given the base's exponent, and by how much given it: the bound that is compared
@@ -218,198 +204,77 @@ void run_ours(const Tile& tile, std::span<std::byte> out, Ours& ours) {
   expect_equal(out, next, "weft in place");
 }
 
-// --- the others: what they would send for the tile, and the tile from that
-
-using Encode = std::function<Bytes(const Tile&)>;
-using Decode = std::function<void(const Bytes&, const Tile&, std::span<std::byte> out)>;
-
-Bytes zstd(View bytes, int level) {
-  Bytes out(ZSTD_compressBound(bytes.size()));
-  out.resize(ZSTD_compress(out.data(), out.size(), bytes.data(), bytes.size(), level));
-  return out;
-}
-Bytes unzstd(View bytes) {
-  Bytes out(ZSTD_getFrameContentSize(bytes.data(), bytes.size()));
-  if (ZSTD_decompress(out.data(), out.size(), bytes.data(), bytes.size()) != out.size()) {
-    fail("zstd");
-  }
-  return out;
-}
-
-void xor_into(View a, View b, std::span<std::byte> out) {
-  for (std::size_t i = 0; i < a.size(); ++i) out[i] = a[i] ^ b[i];
-}
-
-// slime, stitch, SkyRL, ModelExpress: the whole tensor, XORed, through zstd.
-Encode xor_zstd(int level) {
-  return [level](const Tile& tile) {
-    Bytes x(tile.next.size() * 2);
-    xor_into(tile.base_bytes(), tile.next_bytes(), x);
-    return zstd(x, level);
-  };
-}
-void undo_xor_zstd(const Bytes& payload, const Tile& tile, std::span<std::byte> out) {
-  xor_into(unzstd(payload), tile.base_bytes(), out);
-}
-
-template <typename T>
-void append(Bytes& bytes, const std::vector<T>& values) {
-  const View more = std::as_bytes(std::span(values));
-  bytes.insert(bytes.end(), more.begin(), more.end());
-}
-
-// NeMo-RL: gaps in 16 bits (32 where one does not fit) and XORed values, through zstd-1.
-Bytes nemo(const Tile& tile) {
-  std::vector<std::uint32_t> gaps;
-  std::vector<std::uint16_t> values;
-  std::uint32_t last = 0, widest = 0;
-  for (std::size_t i = 0; i < tile.base.size(); ++i) {
-    if (tile.base[i] == tile.next[i]) continue;
-    gaps.push_back(static_cast<std::uint32_t>(i) - last);
-    widest = std::max(widest, gaps.back());
-    last = static_cast<std::uint32_t>(i) + 1;
-    values.push_back(tile.base[i] ^ tile.next[i]);
-  }
-  Bytes bytes(1, std::byte{widest < 65536});
-  if (widest < 65536) {
-    append(bytes, std::vector<std::uint16_t>(gaps.begin(), gaps.end()));
-  } else {
-    append(bytes, gaps);
-  }
-  append(bytes, values);
-  return zstd(bytes, 1);
-}
-template <typename Gap>
-void undo_gaps(View bytes, const Tile& tile, std::uint16_t* out) {
-  const std::size_t count = bytes.size() / (sizeof(Gap) + 2);
-  std::size_t at = 0;
-  for (std::size_t i = 0; i < count; ++i, ++at) {
-    Gap gap;
-    std::uint16_t value;
-    std::memcpy(&gap, bytes.data() + i * sizeof(Gap), sizeof(Gap));
-    std::memcpy(&value, bytes.data() + count * sizeof(Gap) + i * 2, 2);
-    at += gap;
-    out[at] = tile.base[at] ^ value;
-  }
-}
-void undo_nemo(const Bytes& payload, const Tile& tile, std::span<std::byte> out) {
-  const Bytes bytes = unzstd(payload);
-  std::memcpy(out.data(), tile.base.data(), out.size());
-  auto* const elements = reinterpret_cast<std::uint16_t*>(out.data());
-  const View rest = View(bytes).subspan(1);
-  if (bytes[0] == std::byte{1}) {
-    undo_gaps<std::uint16_t>(rest, tile, elements);
-  } else {
-    undo_gaps<std::uint32_t>(rest, tile, elements);
-  }
-}
-
-// vLLM sparse_nccl, verl: flat positions in 32 bits and new values, as they are.
-Bytes coo(const Tile& tile) {
-  std::vector<std::uint32_t> positions;
-  std::vector<std::uint16_t> values;
-  for (std::size_t i = 0; i < tile.base.size(); ++i) {
-    if (tile.base[i] == tile.next[i]) continue;
-    positions.push_back(static_cast<std::uint32_t>(i));
-    values.push_back(tile.next[i]);
-  }
-  Bytes bytes;
-  append(bytes, positions);
-  append(bytes, values);
-  return bytes;
-}
-void undo_coo(const Bytes& payload, const Tile& tile, std::span<std::byte> out) {
-  std::memcpy(out.data(), tile.base.data(), out.size());
-  const std::size_t count = payload.size() / 6;
-  for (std::size_t i = 0; i < count; ++i) {
-    std::uint32_t position;
-    std::memcpy(&position, payload.data() + i * 4, 4);
-    std::memcpy(out.data() + std::size_t{position} * 2, payload.data() + count * 4 + i * 2, 2);
-  }
-}
-
-// zstd --patch-from: the base as a prefix that matches may lie in.
-constexpr int kPatchWindowLog = 27;
-Bytes patch_from(const Tile& tile) {
-  ZSTD_CCtx* const context = ZSTD_createCCtx();
-  ZSTD_CCtx_setParameter(context, ZSTD_c_compressionLevel, 3);
-  ZSTD_CCtx_setParameter(context, ZSTD_c_windowLog, kPatchWindowLog);
-  ZSTD_CCtx_setParameter(context, ZSTD_c_enableLongDistanceMatching, 1);
-  const View base = tile.base_bytes(), next = tile.next_bytes();
-  ZSTD_CCtx_refPrefix(context, base.data(), base.size());
-  Bytes out(ZSTD_compressBound(next.size()));
-  out.resize(ZSTD_compress2(context, out.data(), out.size(), next.data(), next.size()));
-  ZSTD_freeCCtx(context);
-  return out;
-}
-void undo_patch_from(const Bytes& payload, const Tile& tile, std::span<std::byte> out) {
-  ZSTD_DCtx* const context = ZSTD_createDCtx();
-  ZSTD_DCtx_setParameter(context, ZSTD_d_windowLogMax, kPatchWindowLog);
-  ZSTD_DCtx_refPrefix(context, tile.base.data(), tile.base.size() * 2);
-  const std::size_t size =
-      ZSTD_decompressDCtx(context, out.data(), out.size(), payload.data(), payload.size());
-  ZSTD_freeDCtx(context);
-  if (size != out.size()) fail("zstd --patch-from");
-}
-
-struct Rival {
-  const char* name;
-  Encode encode;
-  Decode decode;
+struct RivalFigures {
+  Rival rival;
   Figures figures;
 };
 
-std::vector<Rival> make_rivals() {
-  return {{"xor_zstd1", xor_zstd(1), undo_xor_zstd, {}},
-          {"xor_zstd3", xor_zstd(3), undo_xor_zstd, {}},
-          {"nemo", nemo, undo_nemo, {}},
-          {"coo_int32", coo, undo_coo, {}},
-          {"zstd_patch_from", patch_from, undo_patch_from, {}}};
-}
-
-void run_rival(Rival& rival, const Tile& tile, std::span<std::byte> out) {
+void run_rival(RivalFigures& run, const Tile& tile, std::span<std::byte> out) {
   std::ranges::fill(out, std::byte{0});
   double begin = now_s();
-  const Bytes payload = rival.encode(tile);
+  const Bytes payload = run.rival.encode(tile);
   const double encode_s = now_s() - begin;
   begin = now_s();
-  rival.decode(payload, tile, out);
-  add_sample(rival.figures, tile, payload.size(), encode_s, now_s() - begin);
-  expect_equal(out, tile.next_bytes(), rival.name);
+  run.rival.decode(payload, tile, out);
+  add_sample(run.figures, tile, payload.size(), encode_s, now_s() - begin);
+  expect_equal(out, tile.next_bytes(), run.rival.name);
 }
 
-struct Density {
-  Ours ours;
-  std::vector<Rival> rivals = make_rivals();
-  double entropy = 0, share = 0;
-  double vs_entropy() const { return ours.codec.bytes_per_changed() / entropy; }
+// All ways, over the tiles of one pair of versions.
+class Density {
+ public:
+  Density() {
+    for (Rival& rival : make_rivals()) rivals_.push_back({std::move(rival), {}});
+  }
+
+  // `out`: touched memory as long as the tile.
+  void add(Tile tile, std::span<std::byte> out, bool with_rivals) {
+    tile.changed = 0;
+    for (std::size_t i = 0; i < tile.base.size(); ++i) tile.changed += tile.base[i] != tile.next[i];
+    entropy_.add(tile);
+    run_ours(tile, out, ours_);
+    if (!with_rivals) return;
+    for (RivalFigures& rival : rivals_) run_rival(rival, tile, out);
+  }
+
+  const Ours& ours() const { return ours_; }
+  std::span<const RivalFigures> rivals() const { return rivals_; }
+  double entropy() const { return entropy_.bytes_per_changed(); }
+  double vs_entropy() const { return ours_.codec.bytes_per_changed() / entropy(); }
+  double share() const {
+    return static_cast<double>(ours_.codec.changed) /
+           static_cast<double>(ours_.codec.model_bytes / 2);
+  }
+
+ private:
+  Ours ours_;
+  std::vector<RivalFigures> rivals_;
+  Entropy entropy_;
+};
+
+// Memory for two tiles and for what comes out of them.
+struct Memory {
+  explicit Memory(std::size_t elements)
+      : base(elements * 2), next(elements * 2), out(elements * 2) {}
+  Tile tile() const { return {base.elements(), next.elements()}; }
+  Pages base, next, out;
 };
 
 Density measure(const Training& training, std::size_t tiles, std::size_t rival_tiles) {
   const Moves moves = simulate_moves(training);
+  const Memory memory(kTileElements);
+  const Tile tile = memory.tile();
   Density out;
-  Entropy entropy;
-  Tile tile;
-  const Pages memory(kTileElements * 2);
   for (std::size_t t = 0; t < tiles; ++t) {
     make_tile(moves, t, kTileElements, tile.base.data(), tile.next.data());
-    tile.changed = 0;
-    for (std::size_t i = 0; i < kTileElements; ++i) tile.changed += tile.base[i] != tile.next[i];
-    entropy.add(tile);
-    run_ours(tile, memory.bytes(), out.ours);
-    if (t >= rival_tiles) continue;
-    for (Rival& rival : out.rivals) run_rival(rival, tile, memory.bytes());
+    out.add(tile, memory.out.bytes(), t < rival_tiles);
   }
-  out.entropy = entropy.bytes_per_changed();
-  out.share = static_cast<double>(out.ours.codec.changed) /
-              static_cast<double>(out.ours.codec.model_bytes / 2);
   return out;
 }
 
-void print(const Training& training, const Density& d) {
-  fmt::print("lr {:g}, {} steps, drift {:g}: {:.3f} % changed, entropy {:.3f} bytes per changed\n",
-             training.learning_rate, training.steps_per_publish, training.drift, 100 * d.share,
-             d.entropy);
+void print(const std::string& what, const Density& d) {
+  fmt::print("{}: {:.3f} % changed, entropy {:.3f} bytes per changed\n", what, 100 * d.share(),
+             d.entropy());
   const auto line = [](const char* name, const Figures& f) {
     fmt::print(
         "  {:16} {:6.3f} bytes per changed, {:7.4f} % of the model, encode {} GB/s, decode {} "
@@ -418,16 +283,23 @@ void print(const Training& training, const Density& d) {
         100.0 * static_cast<double>(f.wire_bytes) / static_cast<double>(f.model_bytes),
         spread(f.encode_gb_s), spread(f.decode_gb_s));
   };
-  line("weft", d.ours.codec);
+  const Ours& ours = d.ours();
+  line("weft", ours.codec);
   fmt::print(
       "    {:.3f} of the entropy; with digests: decode {}, publish {} GB/s; in place {} ns per "
       "changed; memcpy {} GB/s\n",
-      d.vs_entropy(), spread(d.ours.verify_gb_s), spread(d.ours.publish_gb_s),
-      spread(d.ours.scatter_ns), spread(d.ours.memcpy_gb_s));
-  for (const Rival& rival : d.rivals) {
-    if (rival.figures.changed > 0) line(rival.name, rival.figures);
+      d.vs_entropy(), spread(ours.verify_gb_s), spread(ours.publish_gb_s), spread(ours.scatter_ns),
+      spread(ours.memcpy_gb_s));
+  for (const RivalFigures& rival : d.rivals()) {
+    if (rival.figures.changed > 0) line(rival.rival.name, rival.figures);
   }
   std::fflush(stdout);
+}
+
+void print(const Training& training, const Density& d) {
+  print(fmt::format("lr {:g}, {} steps, drift {:g}", training.learning_rate,
+                    training.steps_per_publish, training.drift),
+        d);
 }
 
 // Learning rate, steps and drift of docs/performance.md; the first is tier B.
@@ -441,59 +313,116 @@ constexpr std::array<Training, 8> kOthers{{{2e-7, 1, 0},
                                            {3e-6, 4, 0.3},
                                            {5e-5, 1, 0}}};
 
-void report(const Density& b, double worst, double worst_share) {
-  const Rival &xor1 = b.rivals[0], &nemo_rl = b.rivals[2];
-  const Figures& ours = b.ours.codec;
+void report(const char* bench, const Density& b, double worst, double worst_share) {
+  const Figures &xor1 = b.rivals()[0].figures, &nemo_rl = b.rivals()[2].figures;
+  const Figures& ours = b.ours().codec;
   const double encode = median(ours.encode_gb_s), decode = median(ours.decode_gb_s);
-  const double copy = median(b.ours.memcpy_gb_s);
+  const double copy = median(b.ours().memcpy_gb_s);
   fmt::print(
-      "BENCH {{\"bench\": \"delta\", \"changed_percent\": {:.3f}, \"bytes_per_changed\": {:.4f}, "
+      "BENCH {{\"bench\": \"{}\", \"changed_percent\": {:.3f}, \"bytes_per_changed\": {:.4f}, "
       "\"entropy_bytes_per_changed\": {:.4f}, \"worst_vs_entropy\": {:.4f}, "
       "\"worst_at_percent\": {:.3f}, \"encode_gb_s\": {:.2f}, \"decode_apply_gb_s\": {:.2f}, "
       "\"decode_apply_verify_gb_s\": {:.2f}, \"publish_gb_s\": {:.2f}, \"memcpy_gb_s\": {:.2f}, "
       "\"encode_vs_memcpy\": {:.3f}, \"decode_vs_memcpy\": {:.3f}, "
       "\"scatter_ns_per_changed\": {:.2f}, \"vs_xor_zstd_bytes\": {:.2f}, "
       "\"vs_xor_zstd_encode\": {:.2f}, \"vs_nemo_bytes\": {:.2f}}}\n",
-      100 * b.share, ours.bytes_per_changed(), b.entropy, worst, 100 * worst_share, encode, decode,
-      median(b.ours.verify_gb_s), median(b.ours.publish_gb_s), copy, encode / copy, decode / copy,
-      median(b.ours.scatter_ns), xor1.figures.bytes_per_changed() / ours.bytes_per_changed(),
-      encode / median(xor1.figures.encode_gb_s),
-      nemo_rl.figures.bytes_per_changed() / ours.bytes_per_changed());
+      bench, 100 * b.share(), ours.bytes_per_changed(), b.entropy(), worst, 100 * worst_share,
+      encode, decode, median(b.ours().verify_gb_s), median(b.ours().publish_gb_s), copy,
+      encode / copy, decode / copy, median(b.ours().scatter_ns),
+      xor1.bytes_per_changed() / ours.bytes_per_changed(), encode / median(xor1.encode_gb_s),
+      nemo_rl.bytes_per_changed() / ours.bytes_per_changed());
 }
 
 std::size_t tiles_of(std::size_t megabytes) {
   return std::max<std::size_t>(1, megabytes * 1'000'000 / (kTileElements * 2));
 }
 
-int run(std::size_t megabytes, std::size_t dense_megabytes, std::size_t rival_tiles) {
+void run(std::size_t megabytes, std::size_t dense_megabytes, std::size_t rival_tiles) {
   const Density b = measure(kTierB, tiles_of(megabytes), std::max<std::size_t>(rival_tiles, 1));
   print(kTierB, b);
-  double worst = b.vs_entropy(), worst_share = b.share;
+  double worst = b.vs_entropy(), worst_share = b.share();
   if (dense_megabytes > 0) {
     for (const Training& training : kOthers) {
       const Density d =
           measure(training, tiles_of(dense_megabytes), std::min<std::size_t>(rival_tiles, 1));
       print(training, d);
-      if (d.vs_entropy() > worst) worst = d.vs_entropy(), worst_share = d.share;
+      if (d.vs_entropy() > worst) worst = d.vs_entropy(), worst_share = d.share();
     }
   }
-  report(b, worst, worst_share);
-  return 0;
+  report("delta", b, worst, worst_share);
+}
+
+using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
+File open_file(const char* path, const char* mode) {
+  File file(std::fopen(path, mode), &std::fclose);
+  if (!file) fail(fmt::format("{}: cannot open", path));
+  return file;
+}
+
+// Two files of bf16 elements, equally long, as consecutive versions.
+void compare_files(const char* base_path, const char* next_path) {
+  const File base = open_file(base_path, "rb"), next = open_file(next_path, "rb");
+  const Memory memory(kTileElements);
+  Density d;
+  while (true) {
+    Tile tile = memory.tile();
+    const std::size_t count = std::fread(tile.base.data(), 2, tile.base.size(), base.get());
+    if (count != std::fread(tile.next.data(), 2, tile.next.size(), next.get())) {
+      fail(fmt::format("{} and {} are not equally long", base_path, next_path));
+    }
+    if (count == 0) break;
+    tile.base = tile.base.first(count);
+    tile.next = tile.next.first(count);
+    d.add(tile, memory.out.bytes().first(count * 2), true);
+  }
+  if (d.ours().codec.changed == 0) fail("nothing changed");
+  print(next_path, d);
+  report("delta_files", d, d.vs_entropy(), d.share());
+}
+
+// Writes tier B's pair of `elements` elements. A multiple of a row's 4,096.
+void write_files(const char* base_path, const char* next_path, std::size_t elements) {
+  const File base = open_file(base_path, "wb"), next = open_file(next_path, "wb");
+  const Moves moves = simulate_moves(kTierB);
+  const Memory memory(kTileElements);
+  const Tile tile = memory.tile();
+  for (std::size_t t = 0; elements > 0; ++t) {
+    const std::size_t count = std::min(elements, kTileElements);
+    make_tile(moves, t, count, tile.base.data(), tile.next.data());
+    if (std::fwrite(tile.base.data(), 2, count, base.get()) != count ||
+        std::fwrite(tile.next.data(), 2, count, next.get()) != count) {
+      fail(fmt::format("{}: cannot write", base_path));
+    }
+    elements -= count;
+  }
+}
+
+void usage() {
+  fail(
+      "usage: delta_bench [--mb N] [--dense-mb N] [--rival-tiles N]\n"
+      "       delta_bench files BASE NEXT\n"
+      "       delta_bench write BASE NEXT ELEMENTS");
 }
 
 }  // namespace
 }  // namespace weft::bench
 
 int main(int count, char** arguments) {
+  using namespace weft::bench;
+  const std::vector<std::string> words(arguments + 1, arguments + count);
+  if (words.size() == 3 && words[0] == "files") {
+    compare_files(arguments[2], arguments[3]);
+    return 0;
+  }
+  if (words.size() == 4 && words[0] == "write") {
+    write_files(arguments[2], arguments[3], std::stoul(words[3]));
+    return 0;
+  }
   std::map<std::string, std::size_t> flags = {
       {"--mb", 1000}, {"--dense-mb", 256}, {"--rival-tiles", 3}};
-  for (int i = 1; i < count; ++i) {
-    const std::string flag = arguments[i];
-    if (!flags.contains(flag) || i + 1 == count) {
-      std::fprintf(stderr, "usage: delta_bench [--mb N] [--dense-mb N] [--rival-tiles N]\n");
-      return 2;
-    }
-    flags[flag] = std::strtoul(arguments[++i], nullptr, 10);
+  for (std::size_t i = 0; i < words.size(); i += 2) {
+    if (!flags.contains(words[i]) || i + 1 == words.size()) usage();
+    flags[words[i]] = std::strtoul(words[i + 1].c_str(), nullptr, 10);
   }
-  return weft::bench::run(flags["--mb"], flags["--dense-mb"], flags["--rival-tiles"]);
+  run(flags["--mb"], flags["--dense-mb"], flags["--rival-tiles"]);
 }
