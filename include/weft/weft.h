@@ -3,21 +3,25 @@
 /* libweft in C: new weights for inference engines, over plain HTTP. C11; any language that calls C.
  *
  *   publish   tensors in memory become a version on a server: an engine's receiver, or a store
+ *   offer     the same tensors wait in this process until engines pull them
  *   pull      a version of a server, into memory or into a folder; every block is verified
  *   receive   this process is a server that takes versions in, and hands each over when it is there
  *   store     a folder of versions, served from this process
+ *   diff      what one version changes of another, as a file; apply makes the version of it again
  *
  * docs/c.md is the guide, docs/protocol.md says what goes over the wire. For every function here:
  *
- * - It returns WEFT_OK or the code that says what to do; weft_error_message() has the words. What it
- *   gives back through a pointer is written only with WEFT_OK.
- * - It may be called from any thread, and with one handle from several at once. Those that move bytes
- *   block until that is done.
- * - Strings are UTF-8 and end with a 0. What is handed in is needed until the call returns, unless it
- *   says otherwise. What is handed out lives as long as the handle that it came from.
- * - A handle belongs to the caller, who gives it back with its _close or _release. NULL is fine there.
+ * - It returns WEFT_OK or the code that says what to do; weft_error_message() has the words. What
+ * it gives back through a pointer is written only with WEFT_OK.
+ * - It may be called from any thread, and with one handle from several at once. Those that move
+ * bytes block until that is done.
+ * - Strings are UTF-8 and end with a 0. What is handed in is needed until the call returns, unless
+ * it says otherwise. What is handed out lives as long as the handle that it came from.
+ * - A handle belongs to the caller, who gives it back with its _close or _release. NULL is fine
+ * there.
  * - Option structs begin as WEFT_..._INIT: all other fields 0 or NULL, which are the defaults.
- *   struct_size says which fields a caller knows, so fields may be added at the end, and the ABI stays.
+ *   struct_size says which fields a caller knows, so fields may be added at the end, and the ABI
+ * stays.
  * - A callback runs on a thread of libweft, or on the one that called; it may call libweft, but may
  *   not close the handle it belongs to, nor throw or jump past it.
  */
@@ -65,13 +69,14 @@ typedef enum weft_code {
 
 /* "invalid_argument"; NULL for a number that is none. Constant. */
 WEFT_API const char* weft_code_name(weft_code code);
-/* Why the last call of this thread that failed did. "" where none has. Until this thread's next call
- * that fails. */
+/* Why the last call of this thread that failed did. "" where none has. Until this thread's next
+ * call that fails. */
 WEFT_API const char* weft_error_message(void);
 /* The words for the code that a callback is about to return; they are copied. NULL: none. */
 WEFT_API void weft_set_error_message(const char* message);
 
-/* What libweft says on standard error, from now on and in this process. WEFT_LOG_WARNING until set. */
+/* What libweft says on standard error, from now on and in this process. WEFT_LOG_WARNING until set.
+ */
 typedef enum weft_log_level {
   WEFT_LOG_DEBUG = 0,
   WEFT_LOG_INFO = 1,
@@ -177,8 +182,8 @@ WEFT_API void weft_client_cancel(weft_client* client);
 /* No call may be under way. */
 WEFT_API void weft_client_close(weft_client* client);
 
-/* The id that `version` means there: an id, "#head", a label, or the first 8 hex digits or more of an
- * id. WEFT_NOT_FOUND; WEFT_INVALID_ARGUMENT where several ids begin so. */
+/* The id that `version` means there: an id, "#head", a label, or the first 8 hex digits or more of
+ * an id. WEFT_NOT_FOUND; WEFT_INVALID_ARGUMENT where several ids begin so. */
 WEFT_API weft_code weft_resolve(weft_client* client, const char* version, char id[WEFT_ID_SIZE]);
 
 /* ---- Publish ---- */
@@ -203,8 +208,8 @@ typedef struct weft_publish_options {
   weft_announce announce;
   bool stage_only; /* stop when it is sealed; nothing changes on the server */
   bool zstd;       /* compress what gets shorter */
-  /* A version that the server has, and its tensors: what changed since goes as deltas. A server that
-   * does not have it is sent everything. */
+  /* A version that the server has, and its tensors: what changed since goes as deltas. A server
+   * that does not have it is sent everything. */
   const char* base_id;
   const weft_source* base;
   bool partial; /* tensors that the source lacks are the base's, which must then be there */
@@ -216,10 +221,10 @@ typedef struct weft_publish_options {
 
 typedef struct weft_publish_report {
   size_t struct_size;
-  char id[WEFT_ID_SIZE]; /* of the version */
-  uint32_t resumed;      /* how often something was taken up again */
-  uint64_t total_bytes;  /* of tensors and files */
-  uint64_t sent_bytes;   /* bodies of blocks on the wire */
+  char id[WEFT_ID_SIZE];  /* of the version */
+  uint32_t resumed;       /* how often something was taken up again */
+  uint64_t total_bytes;   /* of tensors and files */
+  uint64_t sent_bytes;    /* bodies of blocks on the wire */
   uint64_t skipped_bytes; /* the server had them */
   uint64_t delta_bytes;   /* of sent_bytes: as deltas or sparse blocks over the base */
   double hash_seconds, send_seconds, commit_seconds, total_seconds;
@@ -229,13 +234,12 @@ typedef struct weft_publish_report {
 #define WEFT_PUBLISH_REPORT_INIT \
   { .struct_size = sizeof(weft_publish_report) }
 
-/* Pushes all of `source` and makes it what the server serves (or moves the head of a store). Nothing
- * changes there before that; after an error the old version serves on. `options` and `report` may be
- * NULL. Errors: the server's, with its words; the source's; WEFT_DISCONNECTED when retries ran out.
- * WEFT_CORRUPT names the tensor whose bytes changed while they were sent. */
+/* Pushes all of `source` and makes it what the server serves (or moves the head of a store).
+ * Nothing changes there before that; after an error the old version serves on. `options` and
+ * `report` may be NULL. Errors: the server's, with its words; the source's; WEFT_DISCONNECTED when
+ * retries ran out. WEFT_CORRUPT names the tensor whose bytes changed while they were sent. */
 WEFT_API weft_code weft_publish(weft_client* client, const weft_source* source,
-                                const weft_publish_options* options,
-                                weft_publish_report* report);
+                                const weft_publish_options* options, weft_publish_report* report);
 
 /* ---- The tensors of one version, in memory ---- */
 
@@ -259,15 +263,28 @@ WEFT_API weft_code weft_weights_file(const weft_weights* weights, size_t index, 
 
 /* ---- Pull ---- */
 
+/* A tensor is there and verified, while others are still on their way: its data is final, and lives
+ * as long as the weights; after a pull that fails it is let go. From the thread that pulls, once
+ * for each tensor. */
+typedef void (*weft_tensor_fn)(void* context, const weft_tensor* tensor);
+
 typedef struct weft_pull_options {
   size_t struct_size;
-  uint32_t connections; /* 0: 2 */
-  int32_t retries;      /* in a row that bring nothing; 0: 5, less: none */
+  uint32_t connections;        /* 0: 2 */
+  int32_t retries;             /* in a row that bring nothing; 0: 5, less: none */
   weft_client* const* mirrors; /* [mirror_count] asked where the first fails or has wrong bytes */
   size_t mirror_count;
   const weft_source* base; /* bytes at hand: blocks that are equal are copied, not fetched */
   weft_progress_fn progress;
-  void* context; /* for progress */
+  void* context; /* for progress, and for tensor */
+  /* weft_pull(): a version at hand. What changed since comes as deltas, where the server has them
+   * and they are shorter; `base` is not looked at then. */
+  const weft_weights* base_weights;
+  /* weft_pull(): weights that nobody else holds and that have the same tensors. Their memory is
+   * written over, so the handle is only good for weft_weights_release() then. Where that cannot be,
+   * new memory is taken, and they stay. */
+  const weft_weights* reuse;
+  weft_tensor_fn tensor; /* weft_pull(): called as tensors are complete */
 } weft_pull_options;
 #define WEFT_PULL_OPTIONS_INIT \
   { .struct_size = sizeof(weft_pull_options) }
@@ -281,24 +298,52 @@ typedef struct weft_pull_report {
   uint32_t resumed;        /* how often something was taken up again */
   uint32_t corrupt_blocks; /* came wrong, and were fetched again */
   double seconds;
+  uint32_t deltas; /* how many it came by; 0: in full */
 } weft_pull_report;
 #define WEFT_PULL_REPORT_INIT \
   { .struct_size = sizeof(weft_pull_report) }
 
 /* Pulls a version, named as in weft_resolve(), into memory. `options` and `report` may be NULL.
- * Errors: as weft_resolve(); the server's; WEFT_CORRUPT, naming the block, for bytes that keep coming
- * wrong; WEFT_OVERLOADED where there is no memory; WEFT_DISCONNECTED when retries ran out. */
+ * Errors: as weft_resolve(); the server's; WEFT_CORRUPT, naming the block, for bytes that keep
+ * coming wrong; WEFT_OVERLOADED where there is no memory; WEFT_DISCONNECTED when retries ran out.
+ */
 WEFT_API weft_code weft_pull(weft_client* client, const char* version,
                              const weft_pull_options* options, weft_weights** weights,
                              weft_pull_report* report);
-/* The same into a folder as transformers reads it. It gets its name when all is there; a pull that was
- * cut goes on with what came. Also WEFT_CONFLICT, when there is something at `folder`. */
+/* The same into a folder as transformers reads it. It gets its name when all is there; a pull that
+ * was cut goes on with what came. Also WEFT_CONFLICT, when there is something at `folder`. */
 WEFT_API weft_code weft_pull_folder(weft_client* client, const char* version, const char* folder,
                                     const weft_pull_options* options, weft_pull_report* report);
 
-/* ---- Receive ---- */
+/* ---- Changes: an update in place ---- */
 
-typedef struct weft_receiver weft_receiver;
+/* What a version changes of another, element by element. */
+typedef struct weft_changes weft_changes;
+
+typedef struct weft_change {
+  size_t tensor;           /* its index in the weights */
+  uint64_t count;          /* changed elements */
+  const int64_t* elements; /* [count] flat indices in C order, ascending */
+  const void* values;      /* [count] the new ones, of the tensor's dtype */
+} weft_change;
+
+/* Pulls what `version` changes of `base`, by deltas; every block of it is verified. Nothing is
+ * written over. WEFT_UNSUPPORTED, with the reason, where the server has no shorter way than all of
+ * it, or where more than a sixteenth changes: weft_pull() is the way then. Else errors as of
+ * weft_pull(). Of `options` connections, progress and context count. `base` must stay until the
+ * changes are closed. */
+WEFT_API weft_code weft_pull_changes(weft_client* client, const char* version,
+                                     const weft_weights* base, const weft_pull_options* options,
+                                     weft_changes** changes, weft_pull_report* report);
+/* Tensors that change, in order. */
+WEFT_API size_t weft_changes_count(const weft_changes* changes);
+/* WEFT_NOT_FOUND. */
+WEFT_API weft_code weft_changes_at(const weft_changes* changes, size_t index, weft_change* change);
+/* Writes them over the memory of `base`, which becomes the version that was pulled: `after`. Nobody
+ * may read it meanwhile; other handles on that memory are only good for weft_weights_release()
+ * then. Once; then WEFT_CONFLICT. */
+WEFT_API weft_code weft_changes_apply(weft_changes* changes, const weft_weights** after);
+WEFT_API void weft_changes_close(weft_changes* changes);
 
 /* How a server of this process listens. */
 typedef struct weft_listen_options {
@@ -314,11 +359,77 @@ typedef struct weft_listen_options {
 #define WEFT_LISTEN_OPTIONS_INIT \
   { .struct_size = sizeof(weft_listen_options) }
 
-/* A version is complete and verified, and its commit is asked for. WEFT_OK takes it: it is then what
- * the receiver serves. Any other code, after weft_set_error_message(), refuses it: the sender hears
- * that, and the version before serves on. WEFT_OVERLOADED and WEFT_CONFLICT say that the same version
- * may be taken later, so the sender tries again. `weights` is valid until this returns; retain it to
- * keep it, but not one that is refused: its memory is written over. One call at a time. */
+/* ---- Offer: a trainer's versions, pulled by engines ---- */
+
+typedef struct weft_offer weft_offer;
+
+typedef struct weft_offer_options {
+  size_t struct_size;
+  const char* label; /* NULL: none */
+  uint32_t threads;  /* that hash and encode; 0: 2 */
+  bool no_delta;     /* else what changed since the version before is offered, too */
+  weft_progress_fn progress;
+  void* context; /* for progress */
+} weft_offer_options;
+#define WEFT_OFFER_OPTIONS_INIT \
+  { .struct_size = sizeof(weft_offer_options) }
+
+/* A server that holds the newest version of this process, and the one before, in memory. Errors as
+ * of weft_receiver_open(). */
+WEFT_API weft_code weft_offer_open(const weft_listen_options* listen, weft_offer** offer);
+WEFT_API const char* weft_offer_url(const weft_offer* offer);
+/* Copies all of `source`, and makes it the head `main` there. Of the report id, bytes and times are
+ * filled; sent_bytes is 0, delta_bytes are those of the delta that is offered. */
+WEFT_API weft_code weft_offer_publish(weft_offer* offer, const weft_source* source,
+                                      const weft_offer_options* options,
+                                      weft_publish_report* report);
+/* Cuts what is under way. */
+WEFT_API void weft_offer_close(weft_offer* offer);
+
+/* ---- Diff and apply ---- */
+
+typedef struct weft_diff_options {
+  size_t struct_size;
+  uint32_t threads; /* 0: 2 */
+  weft_progress_fn progress;
+  void* context; /* for progress */
+} weft_diff_options;
+#define WEFT_DIFF_OPTIONS_INIT \
+  { .struct_size = sizeof(weft_diff_options) }
+
+typedef struct weft_diff_report {
+  size_t struct_size;
+  char base_id[WEFT_ID_SIZE], id[WEFT_ID_SIZE];
+  uint64_t total_bytes;    /* of the version */
+  uint64_t file_bytes;     /* of the file */
+  uint64_t changed_blocks; /* of 8 MiB at most */
+} weft_diff_report;
+#define WEFT_DIFF_REPORT_INIT \
+  { .struct_size = sizeof(weft_diff_report) }
+
+/* Writes what `target` changes of `base` to a file, which is proven before it gets its name.
+ * Errors: the sources'; WEFT_FORBIDDEN, WEFT_NO_SPACE. */
+WEFT_API weft_code weft_diff(const weft_source* base, const weft_source* target, const char* file,
+                             const weft_diff_options* options, weft_diff_report* report);
+/* The version that such a file makes of `base`, in memory: verified. WEFT_CONFLICT when it was made
+ * against another base; WEFT_CORRUPT for a file that is broken. */
+WEFT_API weft_code weft_apply(const weft_source* base, const char* file,
+                              const weft_diff_options* options, weft_weights** weights,
+                              weft_diff_report* report);
+/* The same into a folder, as of weft_pull_folder(). */
+WEFT_API weft_code weft_apply_folder(const weft_source* base, const char* file, const char* folder,
+                                     const weft_diff_options* options, weft_diff_report* report);
+
+/* ---- Receive ---- */
+
+typedef struct weft_receiver weft_receiver;
+
+/* A version is complete and verified, and its commit is asked for. WEFT_OK takes it: it is then
+ * what the receiver serves. Any other code, after weft_set_error_message(), refuses it: the sender
+ * hears that, and the version before serves on. WEFT_OVERLOADED and WEFT_CONFLICT say that the same
+ * version may be taken later, so the sender tries again. `weights` is valid until this returns;
+ * retain it to keep it, but not one that is refused: its memory is written over. One call at a
+ * time. */
 typedef weft_code (*weft_take_fn)(void* context, const weft_weights* weights);
 
 typedef struct weft_receiver_options {
@@ -334,18 +445,18 @@ typedef struct weft_receiver_options {
 #define WEFT_RECEIVER_OPTIONS_INIT \
   { .struct_size = sizeof(weft_receiver_options) }
 
-/* Listens for versions with exactly these tensors. `tensors` is the version at the start: copied where
- * it has data, else zeros. Memory: two sets. A set whose weights someone still holds is not written
- * over: the next upload waits until they are released. WEFT_CONFLICT when the port is taken;
- * WEFT_OVERLOADED where there is no memory. */
+/* Listens for versions with exactly these tensors. `tensors` is the version at the start: copied
+ * where it has data, else zeros. Memory: two sets. A set whose weights someone still holds is not
+ * written over: the next upload waits until they are released. WEFT_CONFLICT when the port is
+ * taken; WEFT_OVERLOADED where there is no memory. */
 WEFT_API weft_code weft_receiver_open(const weft_tensor* tensors, size_t tensor_count,
                                       const weft_receiver_options* options,
                                       weft_receiver** receiver);
 WEFT_API const char* weft_receiver_url(const weft_receiver* receiver); /* "http://127.0.0.1:8000" */
 /* What is served now, retained for the caller. */
 WEFT_API const weft_weights* weft_receiver_current(weft_receiver* receiver);
-/* Pulls a version, named as in weft_resolve(), and takes it as if it had been pushed; blocks that are
- * at hand are not fetched. Errors: as weft_pull(), and what `take` says. */
+/* Pulls a version, named as in weft_resolve(), and takes it as if it had been pushed; blocks that
+ * are at hand are not fetched. Errors: as weft_pull(), and what `take` says. */
 WEFT_API weft_code weft_receiver_pull(weft_receiver* receiver, weft_client* source,
                                       const char* version);
 /* Cuts what is under way. Weights that were retained stay. */

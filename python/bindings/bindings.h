@@ -90,6 +90,8 @@ nb::object weights_object(const weft_weights* held);
 
 void add_client(nb::module_& module);
 void add_servers(nb::module_& module);
+void add_sources(nb::module_& module);
 void add_tensors(nb::module_& module);
+void add_versions(nb::module_& module);
 
 }  // namespace weft_python

@@ -1,100 +1,9 @@
 // Publishing and pulling.
 
-#include "bindings.h"
+#include "calls.h"
 
 namespace weft_python {
 namespace {
-
-class Client {
- public:
-  Client(const std::string& url, const std::optional<std::string>& key,
-         const std::optional<std::string>& ca_file, double connect_timeout_s,
-         double idle_timeout_s) {
-    constexpr double kMs = 1000;
-    weft_client_options options = {};
-    options.struct_size = sizeof(options);
-    options.key = text_or_null(key);
-    options.ca_file = text_or_null(ca_file);
-    options.connect_timeout_ms = static_cast<std::uint64_t>(kMs * connect_timeout_s);
-    options.idle_timeout_ms = static_cast<std::uint64_t>(kMs * idle_timeout_s);
-    check(weft_client_open(url.c_str(), &options, &client_));
-  }
-  ~Client() { weft_client_close(client_); }
-  Client(const Client&) = delete;
-  Client& operator=(const Client&) = delete;
-
-  weft_client* get() const { return client_; }
-
- private:
-  weft_client* client_ = nullptr;
-};
-
-// Python callables that a blocking call, which has let go of the GIL, comes back to. What they
-// raise ends the call, and is then raised again.
-class Callbacks {
- public:
-  Callbacks(nb::object progress, nb::object read)
-      : progress_(std::move(progress)), read_(std::move(read)) {}
-
-  bool has_progress() const { return !progress_.is_none(); }
-  bool has_read() const { return !read_.is_none(); }
-
-  static void show_progress(void* context, std::uint64_t done_bytes, std::uint64_t total_bytes) {
-    const auto& self = *static_cast<const Callbacks*>(context);
-    const nb::gil_scoped_acquire acquire;
-    try {
-      self.progress_(done_bytes, total_bytes);
-    } catch (nb::python_error& error) {
-      error.discard_as_unraisable("progress");
-    }
-  }
-
-  // `read(tensor, offset_bytes, address, nbytes)` fills the memory at `address`, or returns the
-  // address of the bytes.
-  static weft_code read(void* context, std::size_t tensor, std::uint64_t offset_bytes, void* buffer,
-                        std::size_t size_bytes, const void** view) {
-    const auto& self = *static_cast<const Callbacks*>(context);
-    const nb::gil_scoped_acquire acquire;
-    try {
-      const nb::object place =
-          self.read_(tensor, offset_bytes, reinterpret_cast<std::uintptr_t>(buffer), size_bytes);
-      if (!place.is_none()) *view = reinterpret_cast<const void*>(nb::cast<std::uintptr_t>(place));
-      return WEFT_OK;
-    } catch (nb::python_error& error) {
-      return pass_on(error);
-    } catch (const std::exception& thrown) {
-      weft_set_error_message(thrown.what());
-      return WEFT_INTERNAL;
-    }
-  }
-
- private:
-  nb::object progress_, read_;
-};
-
-// What is published, or what is there already.
-struct Source {
-  std::optional<std::string> path;
-  std::vector<TensorRow> rows;
-  Files files;
-};
-
-// A source as weft.h takes it. Needs the Source while it lives.
-struct SourceView {
-  explicit SourceView(const Source& source)
-      : tensors(tensors_of(source.rows)), files(files_of(source.files)) {
-    view.struct_size = sizeof(view);
-    view.path = text_or_null(source.path);
-    view.tensors = tensors.data();
-    view.tensor_count = tensors.size();
-    view.files = files.data();
-    view.file_count = files.size();
-  }
-
-  std::vector<weft_tensor> tensors;
-  std::vector<weft_file> files;
-  weft_source view = {};
-};
 
 // The options of a publish, by name: what weft/_publisher.py gives.
 class PublishOptions {
@@ -133,23 +42,6 @@ class PublishOptions {
   std::map<std::string, std::string> texts_;
 };
 
-nb::dict report_dict(const weft_publish_report& report) {
-  nb::dict out;
-  out["id"] = report.id;
-  out["resumed"] = report.resumed;
-  out["converted"] = report.converted;
-  out["total_bytes"] = report.total_bytes;
-  out["sent_bytes"] = report.sent_bytes;
-  out["skipped_bytes"] = report.skipped_bytes;
-  out["delta_bytes"] = report.delta_bytes;
-  out["hash_seconds"] = report.hash_seconds;
-  out["send_seconds"] = report.send_seconds;
-  out["commit_seconds"] = report.commit_seconds;
-  out["total_seconds"] = report.total_seconds;
-  out["stall_us"] = report.stall_us;
-  return out;
-}
-
 nb::dict publish(const Client& client, const Source& source, const nb::dict& options,
                  nb::object read, bool costly, const std::optional<Source>& base,
                  nb::object progress) {
@@ -172,25 +64,15 @@ nb::dict publish(const Client& client, const Source& source, const nb::dict& opt
   return report_dict(report);
 }
 
-nb::dict report_dict(const weft_pull_report& report) {
-  nb::dict out;
-  out["id"] = report.id;
-  out["total_bytes"] = report.total_bytes;
-  out["fetched_bytes"] = report.fetched_bytes;
-  out["held_bytes"] = report.held_bytes;
-  out["resumed"] = report.resumed;
-  out["corrupt_blocks"] = report.corrupt_blocks;
-  out["seconds"] = report.seconds;
-  return out;
-}
-
 // Into the folder, where one is given: then there are no weights.
 std::pair<nb::object, nb::dict> pull(const Client& client, const std::string& version,
                                      const std::optional<std::string>& folder,
                                      std::uint32_t connections, std::int32_t retries,
                                      const std::vector<const Client*>& mirrors,
-                                     const std::optional<Source>& base, nb::object progress) {
-  Callbacks callbacks(std::move(progress), nb::none());
+                                     const std::optional<Source>& base, nb::object progress,
+                                     const Weights* base_weights, const Weights* reuse,
+                                     nb::object tensor) {
+  Callbacks callbacks(std::move(progress), nb::none(), std::move(tensor));
   weft_pull_options options = {};
   options.struct_size = sizeof(options);
   options.connections = connections;
@@ -204,7 +86,10 @@ std::pair<nb::object, nb::dict> pull(const Client& client, const std::string& ve
     at_hand.emplace(*base);
     options.base = &at_hand->view;
   }
+  if (base_weights != nullptr) options.base_weights = base_weights->get();
+  if (reuse != nullptr) options.reuse = reuse->get();
   if (callbacks.has_progress()) options.progress = Callbacks::show_progress;
+  if (callbacks.has_tensor()) options.tensor = Callbacks::show_tensor;
   options.context = &callbacks;
   weft_pull_report report = {};
   report.struct_size = sizeof(report);
@@ -219,11 +104,37 @@ std::pair<nb::object, nb::dict> pull(const Client& client, const std::string& ve
 
 }  // namespace
 
-weft_client* client_of(nb::handle client) {
-  return nb::cast<const Client&>(client).get();
+nb::dict report_dict(const weft_publish_report& report) {
+  nb::dict out;
+  out["id"] = report.id;
+  out["resumed"] = report.resumed;
+  out["converted"] = report.converted;
+  out["total_bytes"] = report.total_bytes;
+  out["sent_bytes"] = report.sent_bytes;
+  out["skipped_bytes"] = report.skipped_bytes;
+  out["delta_bytes"] = report.delta_bytes;
+  out["hash_seconds"] = report.hash_seconds;
+  out["send_seconds"] = report.send_seconds;
+  out["commit_seconds"] = report.commit_seconds;
+  out["total_seconds"] = report.total_seconds;
+  out["stall_us"] = report.stall_us;
+  return out;
 }
 
-void add_client(nb::module_& module) {
+nb::dict report_dict(const weft_pull_report& report) {
+  nb::dict out;
+  out["id"] = report.id;
+  out["total_bytes"] = report.total_bytes;
+  out["fetched_bytes"] = report.fetched_bytes;
+  out["held_bytes"] = report.held_bytes;
+  out["resumed"] = report.resumed;
+  out["corrupt_blocks"] = report.corrupt_blocks;
+  out["seconds"] = report.seconds;
+  out["deltas"] = report.deltas;
+  return out;
+}
+
+void add_sources(nb::module_& module) {
   nb::class_<Source>(module, "Source")
       .def(
           "__init__",
@@ -232,6 +143,9 @@ void add_client(nb::module_& module) {
             new (self) Source{std::move(path), std::move(rows), std::move(files)};
           },
           nb::arg("path").none(), nb::arg("rows"), nb::arg("files"));
+}
+
+void add_client(nb::module_& module) {
   nb::class_<Client>(module, "Client")
       .def(nb::init<const std::string&, const std::optional<std::string>&,
                     const std::optional<std::string>&, double, double>(),
@@ -251,7 +165,8 @@ void add_client(nb::module_& module) {
       .def("pull", &pull, nb::arg("version"), nb::arg("folder").none() = nb::none(),
            nb::arg("connections") = 0, nb::arg("retries") = 0,
            nb::arg("mirrors") = std::vector<const Client*>(), nb::arg("base").none() = nb::none(),
-           nb::arg("progress").none() = nb::none());
+           nb::arg("progress").none() = nb::none(), nb::arg("base_weights").none() = nb::none(),
+           nb::arg("reuse").none() = nb::none(), nb::arg("tensor").none() = nb::none());
 }
 
 }  // namespace weft_python

@@ -52,7 +52,9 @@ NB_MODULE(_weft, module) {
   module.def("set_log_level",
              [](int level) { weft_set_log_level(static_cast<weft_log_level>(level)); });
   add_tensors(module);
+  add_sources(module);
   add_client(module);
+  add_versions(module);
   add_servers(module);
 }
 

@@ -1,41 +1,10 @@
 // Receivers and stores in this process.
 
-#include "bindings.h"
+#include "calls.h"
 
 namespace weft_python {
 
-weft_client* client_of(nb::handle client);  // of a Client
-
 namespace {
-
-// How to listen, by name: what weft/_servers.py gives.
-class Listen {
- public:
-  explicit Listen(const nb::dict& given) {
-    for (const auto& [name, value] : given) {
-      if (!value.is_none() && nb::isinstance<nb::str>(value))
-        texts_.emplace(nb::cast<std::string>(name), nb::cast<std::string>(value));
-    }
-    options.struct_size = sizeof(options);
-    options.host = text("host");
-    options.port = nb::cast<std::uint16_t>(given["port"]);
-    options.insecure = nb::cast<bool>(given["insecure"]);
-    options.admin_key = text("admin_key");
-    options.read_key = text("read_key");
-    options.tls_cert = text("tls_cert");
-    options.tls_key = text("tls_key");
-  }
-
-  weft_listen_options options = {};
-
- private:
-  const char* text(const char* name) const {
-    const auto found = texts_.find(name);
-    return found == texts_.end() ? nullptr : found->second.c_str();
-  }
-
-  std::map<std::string, std::string> texts_;
-};
 
 class Receiver {
  public:
@@ -44,7 +13,7 @@ class Receiver {
       : take_(std::move(take)) {
     const std::vector<weft_tensor> tensors = tensors_of(rows);
     const std::vector<weft_file> given = files_of(files);
-    const Listen how(listen);
+    const ListenOptions how(listen);
     constexpr double kMs = 1000;
     weft_receiver_options options = {};
     options.struct_size = sizeof(options);
@@ -95,7 +64,7 @@ class Receiver {
 class Store {
  public:
   Store(const std::string& folder, const nb::dict& listen, std::uint64_t keep_last) {
-    const Listen how(listen);
+    const ListenOptions how(listen);
     weft_store_options options = {};
     options.struct_size = sizeof(options);
     options.listen = &how.options;
@@ -131,10 +100,10 @@ void add_servers(nb::module_& module) {
       .def("current",
            [](const Receiver& self) { return weights_object(weft_receiver_current(self.get())); })
       .def("pull",
-           [](const Receiver& self, nb::handle client, const std::string& version) {
+           [](const Receiver& self, const Client& client, const std::string& version) {
              weft_receiver* const receiver = self.get();
-             weft_client* const source = client_of(client);
-             check_blocking([&] { return weft_receiver_pull(receiver, source, version.c_str()); });
+             check_blocking(
+                 [&] { return weft_receiver_pull(receiver, client.get(), version.c_str()); });
            })
       .def("close", &Receiver::close);
   nb::class_<Store>(module, "Store")

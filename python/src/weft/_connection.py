@@ -10,11 +10,11 @@ from . import _weft
 from ._errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from ._servers import Store
+    from ._servers import Origin, Store
 
 
-def connect(server: str | Store, key: str | None, ca_file: str | os.PathLike[str] | None, timeout: float) -> Any:
-    """A client of a URL, or of a store in this process."""
+def connect(server: str | Store | Origin, key: str | None, ca_file: str | os.PathLike[str] | None, timeout: float) -> Any:
+    """A client of a URL, or of a store or origin in this process."""
     if not isinstance(server, str):
         url = getattr(server, "url", None)
         if not isinstance(url, str):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from . import _weft
 from ._connection import connect
 from ._errors import Error, InvalidArgumentError
+from ._servers import Origin
 from ._tensors import HostTensor, describe, dtype_name, is_sharded, named
 
 if TYPE_CHECKING:
@@ -156,14 +157,15 @@ class _Stream:
 
 
 class Publisher:
-    """Publishes versions to one server: an engine's receiver (`weft serve`, a `weft.Receiver`), or a store.
+    """Publishes versions to one server: an engine's receiver (`weft serve`, a `weft.Receiver`), a store, or an
+    origin from which engines pull.
 
     Args:
-        server: its URL, or a `weft.Store` of this process.
+        server: its URL, or a `weft.Store` or `weft.Origin` of this process.
         key: the server's admin key.
         ca_file: PEM of the authorities for https; default: those of this machine.
         delta: keep the last published version in host memory, and send what changed since as deltas. Takes twice
-            the model's size; tensors may be changed as soon as `publish` returns.
+            the model's size; tensors may be changed as soon as `publish` returns. (An origin keeps it by itself.)
         snapshot: copy the tensors to host memory before `publish` returns (one copy, reused), so that they may
             be changed at once. Without it they must stay as they are until `result()` returns.
         connections: to the server.
@@ -176,7 +178,7 @@ class Publisher:
 
     def __init__(
         self,
-        server: str | Store,
+        server: str | Store | Origin,
         *,
         key: str | None = None,
         ca_file: str | os.PathLike[str] | None = None,
@@ -376,6 +378,9 @@ class _Job:
         read = self.stream.read if self.stream else None
         if read is None and any(tensor.make for tensor in self.tensors):
             read = _Lazy(self.tensors).read
+        if isinstance(self.publisher._server, Origin):
+            return self.publisher._server._offer.publish(source, self._only("label"), True, read=read,
+                                                         progress=self._show)
         base = None
         if self.publisher._delta and self.publisher._base and not self.options["base_id"]:
             base_id, arena = self.publisher._base
@@ -383,6 +388,13 @@ class _Job:
             base = _weft.Source(None, [tensor.row() for tensor in arena.tensors], {})
         return self.publication._client.publish(source, self.options, read=read, costly=self.stream is not None,
                                                 base=base, progress=self._show)
+
+    # The option, where no other is given but those that are about connections.
+    def _only(self, name: str) -> Any:
+        for other, value in self.options.items():
+            if value and other not in (name, "connections", "retries"):
+                raise InvalidArgumentError(f"{other}: an origin's versions have only a {name}")
+        return self.options[name]
 
     def _show(self, done_bytes: int, total_bytes: int) -> None:
         self.publication.progress = (done_bytes, total_bytes)

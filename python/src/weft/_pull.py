@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, overload
 
 from . import _weft
 from ._connection import connect
-from ._tensors import Version, describe
+from ._tensors import Version, describe, named
 
 if TYPE_CHECKING:
-    from ._servers import Store
+    from ._servers import Origin, Store
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,24 +32,26 @@ class PullReport:
     corrupt_blocks: int
     """Came wrong, and were fetched again."""
     seconds: float
+    deltas: int
+    """How many it came by; 0: in full."""
 
 
 @overload
-def pull(server: str | Store, version: str = "#main", folder: None = None, *, key: str | None = None,
+def pull(server: str | Store | Origin, version: str = "#main", folder: None = None, *, key: str | None = None,
          ca_file: str | os.PathLike[str] | None = None, mirrors: Sequence[str] = (),
          base: Version | Mapping[str, Any] | str | os.PathLike[str] | None = None, connections: int = 2,
          retries: int = 5, timeout: float = 60.0, progress: Callable[[int, int], None] | None = None) -> Version: ...
 
 
 @overload
-def pull(server: str | Store, version: str, folder: str | os.PathLike[str], *, key: str | None = None,
+def pull(server: str | Store | Origin, version: str, folder: str | os.PathLike[str], *, key: str | None = None,
          ca_file: str | os.PathLike[str] | None = None, mirrors: Sequence[str] = (),
          base: Version | Mapping[str, Any] | str | os.PathLike[str] | None = None, connections: int = 2,
          retries: int = 5, timeout: float = 60.0,
          progress: Callable[[int, int], None] | None = None) -> PullReport: ...
 
 
-def pull(server: str | Store, version: str = "#main", folder: str | os.PathLike[str] | None = None, *,
+def pull(server: str | Store | Origin, version: str = "#main", folder: str | os.PathLike[str] | None = None, *,
          key: str | None = None, ca_file: str | os.PathLike[str] | None = None, mirrors: Sequence[str] = (),
          base: Version | Mapping[str, Any] | str | os.PathLike[str] | None = None, connections: int = 2,
          retries: int = 5, timeout: float = 60.0,
@@ -57,12 +59,13 @@ def pull(server: str | Store, version: str = "#main", folder: str | os.PathLike[
     """Pulls a version; every block is held to the version's id before it counts. Blocks, without the GIL.
 
     Args:
-        server: its URL, or a `weft.Store` of this process.
+        server: its URL, or a `weft.Store` or `weft.Origin` of this process.
         version: an id, "#head", a label, or the first 8 hex digits or more of an id.
         folder: written as transformers reads it; it gets its name when all is there. Default: into memory.
         key: the server's read or admin key.
         mirrors: URLs that are asked where the first fails or has wrong bytes.
-        base: a version at hand (tensors, or a path): blocks that are equal are copied, not fetched.
+        base: a version at hand: blocks that are equal are copied, not fetched. Of a `Version` that was pulled, and
+            into memory, what changed since comes as deltas where the server has them. Else tensors, or a path.
         progress: called with the bytes that are there and all bytes, from another thread.
 
     Returns the `Version`, or with a folder the `PullReport`. Raises NotFoundError, CorruptError (naming the block,
@@ -71,18 +74,19 @@ def pull(server: str | Store, version: str = "#main", folder: str | os.PathLike[
     """
     client = connect(server, key, ca_file, timeout)
     others = [connect(mirror, key, ca_file, timeout) for mirror in mirrors]
-    at_hand, owners = _source(base)
+    weights_at_hand = base._weights if isinstance(base, Version) and folder is None else None
+    at_hand, owners = source_of(base) if base is not None and weights_at_hand is None else (None, None)
     weights, report = client.pull(version, folder=None if folder is None else os.fspath(folder),
                                   connections=connections, retries=retries or -1, mirrors=others, base=at_hand,
-                                  progress=progress)
+                                  base_weights=weights_at_hand, progress=progress)
     del owners
     return PullReport(**report) if weights is None else Version(weights)
 
 
-def _source(base: Any) -> tuple[Any, Any]:
-    if base is None:
-        return None, None
-    if isinstance(base, (str, os.PathLike)):
-        return _weft.Source(os.fspath(base), [], {}), None
-    tensors = [describe(name, value).on_host() for name, value in base.items()]
-    return _weft.Source(None, [tensor.row() for tensor in tensors], {}), tensors
+def source_of(tensors: Any) -> tuple[Any, Any]:
+    """What weft.h takes, and what must be kept meanwhile."""
+    if isinstance(tensors, (str, os.PathLike)):
+        return _weft.Source(os.fspath(tensors), [], {}), None
+    described = [describe(name, value).on_host() for name, value in named(tensors)]
+    files = tensors.files if isinstance(tensors, Version) else {}
+    return _weft.Source(None, [tensor.row() for tensor in described], files), described

@@ -1,4 +1,4 @@
-"""Servers inside this process: a receiver that takes versions in, a store that keeps them."""
+"""Servers inside this process: a receiver that takes versions in, a store that keeps them, an origin of its own."""
 
 from __future__ import annotations
 
@@ -170,6 +170,44 @@ class Store:
         self._store.close()
 
     def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Origin:
+    """The newest versions of this process, in its memory, for engines to pull: a trainer's side where there is no
+    store. Hand it to a `Publisher`; engines pull from `url`. Use it with `with`, or call `close()`.
+
+    It holds the version that was published last, which is the head `main`, the one before, and what changed
+    between them as a delta. A publish copies the tensors: when its `result()` is there they may be changed.
+
+    Args:
+        host, port, admin_key, read_key, tls_cert, tls_key, insecure: as for `Receiver`.
+    """
+
+    def __init__(
+        self,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        admin_key: str | None = None,
+        read_key: str | None = None,
+        tls_cert: str | os.PathLike[str] | None = None,
+        tls_key: str | os.PathLike[str] | None = None,
+        insecure: bool = False,
+    ) -> None:
+        self._offer = _weft.Offer(_listen(host, port, admin_key, read_key, tls_cert, tls_key, insecure))
+        self.url: str = self._offer.url
+        """Where it listens."""
+        self._admin_key = admin_key
+
+    def close(self) -> None:
+        """Stops listening, and lets go of the versions."""
+        self._offer.close()
+
+    def __enter__(self) -> Origin:
         return self
 
     def __exit__(self, *_: object) -> None:

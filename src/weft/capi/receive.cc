@@ -18,9 +18,6 @@
 namespace weft::capi {
 namespace {
 
-// Answers that have begun may take so long to end when a server is closed.
-constexpr std::chrono::seconds kStopGrace{5};
-
 // Hands each version over to the callback, on a thread of its own. Thread-safe.
 class Handover final : public WeightTarget {
  public:
@@ -126,6 +123,15 @@ Result<http::ServerOptions> blocking_listen_options(const weft_listen_options* g
   return options;
 }
 
+http::Route health_route() {
+  http::Route health{"GET", "/health", {}, {}};
+  health.access = http::Access::kOpen;
+  health.handler = [](const http::Request&, const std::shared_ptr<http::Exchange>& exchange) {
+    exchange->respond({});
+  };
+  return health;
+}
+
 std::string url_of(const http::ServerOptions& options, std::uint16_t port) {
   http::Url url;
   url.scheme = options.tls ? "https" : "http";
@@ -154,12 +160,7 @@ namespace {
 
 std::vector<http::Route> receiver_routes(Receiver& receiver) {
   std::vector<http::Route> routes = receiver.routes();
-  http::Route health{"GET", "/health", {}, {}};
-  health.access = http::Access::kOpen;
-  health.handler = [](const http::Request&, const std::shared_ptr<http::Exchange>& exchange) {
-    exchange->respond({});
-  };
-  routes.push_back(std::move(health));
+  routes.push_back(health_route());
   return routes;
 }
 

@@ -128,8 +128,31 @@ Result<std::unique_ptr<TensorSource>> blocking_open_base(const weft_source* base
   return blocking_open(source);
 }
 
-weft_tensor tensor_of(const weft_weights& weights, std::size_t index) {
-  const WeightSet& set = *weights.lease->set;
+HeldVersion::HeldVersion(const weft_weights& weights)
+    : set_(*weights.lease->set), content_(weights.content) {
+  for (const auto& [name, text] : *weights.files) {
+    files_.push_back({name, text.size()});
+    texts_.push_back(std::as_bytes(std::span(text)));
+  }
+}
+
+Result<std::unique_ptr<HeldVersion>> HeldVersion::blocking_make(const weft_weights& weights) {
+  std::unique_ptr<HeldVersion> held(new HeldVersion(weights));
+  if (held->content_) return held;
+  WEFT_TRY(const SourceVersion hashed, SourceVersion::blocking_make(*held, kThreads));
+  held->content_ = hashed.shared_content();
+  return held;
+}
+
+Result<std::span<const std::byte>> HeldVersion::blocking_read(std::size_t entry,
+                                                              std::uint64_t offset_bytes,
+                                                              std::span<std::byte> scratch) const {
+  const bool is_tensor = entry < tensors().size();
+  const auto bytes = is_tensor ? set_.tensor(entry) : texts_.at(entry - tensors().size());
+  return bytes.subspan(static_cast<std::size_t>(offset_bytes), scratch.size());
+}
+
+weft_tensor tensor_of(const WeightSet& set, std::size_t index) {
   const TensorSpec& spec = set.layout().tensors().at(index);
   const auto bytes = set.tensor(index);
   return {spec.name.c_str(),
@@ -202,7 +225,7 @@ weft_code weft_weights_tensor(const weft_weights* weights, size_t index, weft_te
       return Error(ErrorCode::kNotFound, fmt::format("no tensor {}: there are {}", index,
                                                      weft_weights_tensor_count(weights)));
     }
-    *tensor = capi::tensor_of(*weights, index);
+    *tensor = capi::tensor_of(*weights->lease->set, index);
     return {};
   });
 }
@@ -212,7 +235,7 @@ weft_code weft_weights_find(const weft_weights* weights, const char* name, weft_
     WEFT_TRY_VOID(capi::check_given(name, "name"));
     const auto index = weights->lease->set->layout().try_find(name);
     if (!index) return Error(ErrorCode::kNotFound, fmt::format("no tensor `{}`", name));
-    *tensor = capi::tensor_of(*weights, *index);
+    *tensor = capi::tensor_of(*weights->lease->set, *index);
     return {};
   });
 }

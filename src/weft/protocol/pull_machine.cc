@@ -100,6 +100,7 @@ void PullMachine::cut_parts() {
   std::uint64_t at = 0;
   first_part_.clear();
   for (std::size_t entry = 0; entry < entries_.size(); ++entry) {
+    left_blocks_.push_back(static_cast<std::size_t>(block_count(entries_[entry].size_bytes)));
     for (std::uint64_t block = 0; block < block_count(entries_[entry].size_bytes); ++block) {
       first_part_.push_back(parts_.size());
       const std::uint64_t size = block_length(entries_[entry].size_bytes, block);
@@ -141,6 +142,7 @@ void PullMachine::hold(const BlockPlace& place) {
 void PullMachine::verify(const BlockPlace& place) {
   for (Part& part : parts_of(place)) part.state = State::kVerified;
   verified_bytes_ += block_length(entries_[place.entry].size_bytes, place.block);
+  if (--left_blocks_[place.entry] == 0) complete_.push_back(place.entry);
   if (verified_bytes_ == total_bytes_ && under_way_ == 0) step_ = Step::kDone;
 }
 

@@ -16,6 +16,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "weft/base/result.h"
@@ -94,6 +95,8 @@ class PullMachine {
   bool arrived(const Piece& piece);
   // The digest of a complete block. False: it is not the right one, and will be fetched again.
   bool checked(const BlockPlace& place, const Digest& digest);
+  // Entries that have become complete since the last call. One without a byte is never named.
+  std::vector<std::size_t> take_complete() { return std::exchange(complete_, {}); }
   // What came of a fetch; an error of the answer or of the connection. Pieces that did not arrive
   // are open again. The step changes with the last one.
   void fetched(const Fetch& fetch, const Result<void>& answer,
@@ -156,6 +159,8 @@ class PullMachine {
   std::vector<unsigned> wrong_;           // [blocks] how often it came wrong
   std::vector<std::size_t> first_part_;   // [blocks + 1] in parts_
   std::vector<Part> parts_;               // in the order of their bytes
+  std::vector<std::size_t> left_blocks_;  // [entries] that are not verified
+  std::vector<std::size_t> complete_;     // entries, since take_complete()
   std::size_t next_ = 0;                  // no part before it is open
 
   std::uint64_t last_fetch_ = 0;

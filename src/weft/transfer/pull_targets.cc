@@ -94,6 +94,9 @@ Result<PullTarget::Held> MemoryTarget::blocking_prepare(const std::string&,
                                                         const VersionDigests&) {
   WEFT_TRY_VOID(check_files(manifest));
   std::vector<TensorSpec> specs = specs_of(manifest);
+  if (weights_ && otherwise_ == Otherwise::kAllocate && weights_->layout().tensors() != specs) {
+    weights_ = nullptr;
+  }
   if (!weights_) {
     WEFT_TRY(WeightLayout layout, WeightLayout::make(std::move(specs)));
     WEFT_TRY(weights_,
@@ -105,6 +108,7 @@ Result<PullTarget::Held> MemoryTarget::blocking_prepare(const std::string&,
     return Error(ErrorCode::kConflict,
                  fmt::format("the version is not of this model: they differ at {}", name));
   }
+  entries_.clear();
   for (std::size_t i = 0; i < manifest.tensors.size(); ++i) {
     entries_.push_back(weights_->tensor(i));
   }

@@ -17,10 +17,14 @@ namespace weft {
 // A version in memory. One pull; then weights() and files() are its.
 class MemoryTarget final : public PullTarget {
  public:
+  // Where the version has another layout than the memory that was given.
+  enum class Otherwise { kRefuse, kAllocate };
+
   // Into `weights`, where given, whose layout must be the version's (else kConflict naming a tensor
-  // that differs); else into new memory.
-  explicit MemoryTarget(std::shared_ptr<WeightSet> weights = nullptr)
-      : weights_(std::move(weights)) {}
+  // that differs, or new memory); else into new memory.
+  explicit MemoryTarget(std::shared_ptr<WeightSet> weights = nullptr,
+                        Otherwise otherwise = Otherwise::kRefuse)
+      : weights_(std::move(weights)), otherwise_(otherwise) {}
 
   Result<Held> blocking_prepare(const std::string& id, const Manifest& manifest,
                                 const VersionDigests& digests) override;
@@ -38,6 +42,7 @@ class MemoryTarget final : public PullTarget {
 
  private:
   std::shared_ptr<WeightSet> weights_;
+  const Otherwise otherwise_;
   std::map<std::string, std::string> files_;
   std::vector<std::span<std::byte>> entries_;
 };

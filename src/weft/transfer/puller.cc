@@ -63,6 +63,7 @@ class Pull {
     if (!prepared_) {
       WEFT_TRY_VOID(target_.blocking_prepare(machine_.id(), machine_.content(), all_digests()));
     }
+    show_progress();  // of what was held
     WEFT_TRY_VOID(target_.blocking_finish());
     PullReport report;
     report.id = machine_.id();
@@ -282,7 +283,11 @@ class Pull {
   Digest digest_of(const BlockPlace& place, std::span<const std::byte> bytes) const {
     return block_digest(entry_bytes(place), place.block, bytes);
   }
-  void show_progress() const {
+  void show_progress() {
+    const auto complete = machine_.take_complete();
+    for (const std::size_t entry : complete) {
+      if (options_.entry_done) options_.entry_done(entry);
+    }
     if (options_.progress) options_.progress(machine_.verified_bytes(), machine_.total_bytes());
   }
 

@@ -61,6 +61,9 @@ struct PullOptions {
   const VersionDigests* base_digests = nullptr;
   // Bytes that are there and verified, out of all; called from the pulling thread.
   std::function<void(std::uint64_t done_bytes, std::uint64_t total_bytes)> progress{};
+  // An entry of the manifest is there and verified; each once, from the pulling thread. Those
+  // without a byte are not told.
+  std::function<void(std::size_t entry)> entry_done{};
 };
 
 struct PullReport {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -18,6 +19,7 @@
 #include "weft/tensor/tensor.h"
 #include "weft/tensor/weight_set.h"
 #include "weft/transfer/tensor_source.h"
+#include "weft/transfer/version_blocks.h"
 #include "weft/weft.h"
 
 struct weft_client {
@@ -27,6 +29,11 @@ struct weft_client {
 namespace weft::capi {
 
 using Files = std::map<std::string, std::string>;
+
+// That hash and apply, where a caller does not say.
+inline constexpr unsigned kThreads = 2;
+// What a server of this process that closes gives to answers that have begun.
+inline constexpr std::chrono::seconds kStopGrace{5};
 
 // Held by all weights that read one set; `released` is called when the last of them is gone.
 struct SetLease {
@@ -48,6 +55,7 @@ struct weft_weights {
   std::shared_ptr<weft::capi::SetLease> lease;
   std::shared_ptr<const weft::capi::Files> files;
   std::string id, label;
+  std::shared_ptr<const weft::VersionContent> content{};  // null where nobody has hashed it yet
   mutable std::atomic<std::uint32_t> references{1};
 };
 
@@ -139,10 +147,36 @@ std::function<void(std::uint64_t, std::uint64_t)> progress_of(const Options& kno
   };
 }
 
-weft_tensor tensor_of(const weft_weights& weights, std::size_t index);
+weft_tensor tensor_of(const WeightSet& set, std::size_t index);
+
+// Weights as the version that they are, and as a source in manifest order. Must not outlive them.
+class HeldVersion final : public VersionBlocks, public TensorSource {
+ public:
+  // Hashes those that nobody has hashed yet. Blocks.
+  static Result<std::unique_ptr<HeldVersion>> blocking_make(const weft_weights& weights);
+
+  const VersionContent& content() const override { return *content_; }
+  Result<std::span<const std::byte>> blocking_read(const BlockPlace& place,
+                                                   std::span<std::byte> scratch) const override {
+    return blocking_read(static_cast<std::size_t>(place.entry), place.block * kBlockBytes, scratch);
+  }
+  const std::vector<TensorSpec>& tensors() const override { return set_.layout().tensors(); }
+  const std::vector<OfferedFile>& files() const override { return files_; }
+  Result<std::span<const std::byte>> blocking_read(std::size_t entry, std::uint64_t offset_bytes,
+                                                   std::span<std::byte> scratch) const override;
+
+ private:
+  explicit HeldVersion(const weft_weights& weights);
+
+  const WeightSet& set_;
+  std::vector<OfferedFile> files_;
+  std::vector<std::span<const std::byte>> texts_;  // of the files
+  std::shared_ptr<const VersionContent> content_;
+};
 
 // How a server of this process listens. Blocks. Errors: kInvalidArgument, of the certificate too.
 Result<http::ServerOptions> blocking_listen_options(const weft_listen_options* given);
+http::Route health_route();
 std::string url_of(const http::ServerOptions& options, std::uint16_t port);
 
 }  // namespace weft::capi
