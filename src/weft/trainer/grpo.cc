@@ -7,6 +7,45 @@
 #include "weft/base/check.h"
 
 namespace weft {
+namespace {
+
+class Grpo final : public Algorithm {
+ public:
+  explicit Grpo(const GrpoSection& config) : config_(config) {}
+
+  std::vector<std::size_t> prepare(const Experience& experience) override {
+    advantages_ = group_advantages(experience.rewards, experience.group_size);
+    total_tokens_ = 0;
+    std::vector<std::size_t> learned;
+    for (std::size_t i = 0; i < advantages_.size(); ++i) {
+      total_tokens_ += experience.rollouts[i].tokens.size();
+      // Groups that are all right or all wrong have no gradient.
+      if (std::abs(advantages_[i]) > 1e-6) learned.push_back(i);
+    }
+    return learned;
+  }
+
+  AnswerLoss loss(const Experience& experience, std::span<const std::size_t> answers,
+                  std::span<const float> logprobs) const override {
+    std::vector<float> sampled;
+    std::vector<double> advantages;
+    for (const std::size_t i : answers) {
+      const std::vector<float>& tokens = experience.rollouts[i].logprobs;
+      sampled.insert(sampled.end(), tokens.begin(), tokens.end());
+      advantages.insert(advantages.end(), tokens.size(), advantages_[i]);
+    }
+    PolicyLoss loss = clipped_policy_loss(logprobs, sampled, advantages, config_.clip_low,
+                                          config_.clip_high, total_tokens_);
+    return {loss.loss, std::move(loss.gradient), loss.clipped};
+  }
+
+ private:
+  const GrpoSection& config_;
+  std::vector<double> advantages_;  // [answers]
+  std::size_t total_tokens_ = 0;
+};
+
+}  // namespace
 
 std::vector<double> group_advantages(std::span<const double> rewards, std::size_t group_size) {
   WEFT_CHECK(group_size >= 2 && rewards.size() % group_size == 0);
@@ -40,6 +79,10 @@ PolicyLoss clipped_policy_loss(std::span<const float> logprobs,
     result.gradient.push_back(is_clipped ? 0.0f : static_cast<float>(-gain / total));
   }
   return result;
+}
+
+std::unique_ptr<Algorithm> make_grpo(const GrpoSection& config) {
+  return std::make_unique<Grpo>(config);
 }
 
 }  // namespace weft

@@ -6,8 +6,12 @@
 // reference model, so no KL term.
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <vector>
+
+#include "weft/trainer/algorithm.h"
+#include "weft/trainer/config.h"
 
 namespace weft {
 
@@ -29,5 +33,8 @@ PolicyLoss clipped_policy_loss(std::span<const float> logprobs,
                                std::span<const float> sampled_logprobs,
                                std::span<const double> advantages, double clip_low,
                                double clip_high, std::size_t total_tokens);
+
+// `config` must outlive it.
+std::unique_ptr<Algorithm> make_grpo(const GrpoSection& config);
 
 }  // namespace weft

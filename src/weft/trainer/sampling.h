@@ -1,0 +1,49 @@
+#pragma once
+// Sampling: answers of a run's servers to problems, as experience. SynchronousSource is the flow in
+// which a step's answers all come from the version before it.
+
+#include <cstdint>
+#include <vector>
+
+#include "weft/base/result.h"
+#include "weft/trainer/experience.h"
+#include "weft/trainer/run.h"
+
+namespace weft {
+
+// How answers are drawn. Their seeds are derived from the run's, `use` and `step`.
+struct SamplingPlan {
+  std::uint64_t count = 1;  // answers a problem
+  double temperature = 1.0;
+  SeedUse use = kRolloutSeed;
+  std::uint64_t step = 0;
+};
+
+// Answers with the rule's rewards, and those as `rewards`. Blocks. Errors: the servers'.
+Result<Experience> blocking_sample(Run& run, std::vector<Problem> problems,
+                                   const SamplingPlan& plan);
+
+// Rewards by the task's own rule. Immutable.
+class RuleScorer final : public Scorer {
+ public:
+  Result<std::vector<double>> blocking_score(const Experience& experience) override;
+};
+
+// One thread.
+class SynchronousSource final : public ExperienceSource {
+ public:
+  // Both must outlive it.
+  SynchronousSource(Run& run, Scorer& scorer) : run_(run), scorer_(scorer) {}
+
+  Result<Experience> blocking_next(StepMetrics& metrics) override;
+
+ private:
+  Run& run_;
+  Scorer& scorer_;
+};
+
+// The held-out solve rates, through the servers, and a check of the versions of what was sampled.
+// Blocks. Errors: the servers' and the engine's.
+Result<void> blocking_measure(Run& run, std::uint64_t step, StepMetrics& metrics);
+
+}  // namespace weft

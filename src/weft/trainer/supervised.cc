@@ -1,0 +1,67 @@
+#include "weft/trainer/supervised.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include <fmt/format.h>
+
+namespace weft {
+namespace {
+
+std::vector<TokenSequence> sequences_of(std::span<const Problem> problems) {
+  std::vector<TokenSequence> sequences;
+  for (const Problem& problem : problems) {
+    sequences.push_back({Vocabulary::encode(problem.question), Vocabulary::encode(problem.answer)});
+    sequences.back().answer.push_back(Vocabulary::kEnd);
+  }
+  return sequences;
+}
+
+// The share of held-out problems that greedy decoding solves: it does exactly where every token of
+// the answer is the likeliest after the question and the tokens before it.
+double greedy_by_teacher(Run& run) {
+  const std::vector<TokenSequence> sequences = sequences_of(run.problems().held_out());
+  const std::vector<bool> greedy = run.policy().score(sequences).greedy;
+  std::size_t solved = 0;
+  auto tok = greedy.begin();
+  for (const TokenSequence& sequence : sequences) {
+    const auto end = tok + static_cast<std::ptrdiff_t>(sequence.answer.size());
+    solved += std::find(tok, end, false) == end ? 1 : 0;
+    tok = end;
+  }
+  return static_cast<double>(solved) / static_cast<double>(sequences.size());
+}
+
+}  // namespace
+
+Result<void> blocking_fine_tune(Run& run) {
+  const SftSection& sft = run.config().sft;
+  run.policy().reset_optimizer({.beta2 = 0.98});
+  double greedy = greedy_by_teacher(run);
+  for (std::uint64_t step = 1; step <= sft.max_steps && greedy < sft.stop_at; ++step) {
+    WEFT_TRY_VOID(run.stop_if_asked());
+    // Cross-entropy: minus the mean log-probability of the answers' tokens.
+    const std::vector<float> logprobs =
+        run.policy().forward(sequences_of(run.problems().draw(sft.batch)));
+    const auto count = static_cast<float>(logprobs.size());
+    run.policy().backward(std::vector<float>(logprobs.size(), -1.0f / count));
+    const double warmup = static_cast<double>(step) / static_cast<double>(sft.warmup_steps + 1);
+    const double loss = -std::accumulate(logprobs.begin(), logprobs.end(), 0.0) / count;
+    if (!std::isfinite(run.policy().step(sft.learning_rate * std::min(1.0, warmup))) ||
+        !std::isfinite(loss)) {
+      return Error(ErrorCode::kInternal,
+                   fmt::format("fine-tuning step {}: the loss or its gradient is "
+                               "not finite (sft.learning_rate is {})",
+                               step, sft.learning_rate));
+    }
+    run.summary().sft_steps = step;
+    if (step % sft.eval_every != 0) continue;
+    greedy = greedy_by_teacher(run);
+    run.print(
+        fmt::format("fine-tuning {:>4}  loss {:.4f}  held-out greedy {:.3f}", step, loss, greedy));
+  }
+  return {};
+}
+
+}  // namespace weft
