@@ -90,24 +90,31 @@ class Deltas(unittest.TestCase):
         return folder
 
     def test_a_follower_takes_deltas_and_serves_what_comes_of_them(self):
+        self.follow("--commit-mode", "set")
+
+    def test_a_follower_that_patches_in_place_takes_them_too(self):
+        self.follow("--commit-mode", "patch")
+
+    def follow(self, *flags):
         with Store(self.folder / "store") as store:
             first = self.push(store, self.model(0))
-            with Server(None, "--follow", store.url) as server:
-                def pulls(way):
+            with Server(None, "--follow", store.url, *flags) as server:
+                def pulls():
                     lines = server.get("/metrics").body.decode().splitlines()
-                    return float(next(line for line in lines if line.startswith("weft_weight_pulls_total{") and f'way="{way}"' in line).split()[-1])
+                    return [float(next(line for line in lines if line.startswith("weft_weight_pulls_total{") and f'way="{way}"' in line).split()[-1])
+                            for way in ("deltas", "full", "fallback")]
 
                 self.assertEqual(server.weight_info()["id"], first)
                 second = self.push(store, self.model(1), first)
                 wait_for(lambda: server.weight_info()["id"] == second, "the second")
                 server.wait_for_line("came by 1 delta")
-                self.assertEqual((pulls("deltas"), pulls("full"), pulls("fallback")), (1, 0, 0))
+                self.assertEqual(pulls(), [1, 0, 0])
                 self.assertTrue(server.complete("A", 4)["text"])
 
                 third = self.push(store, self.model(3))  # nobody says what it was made from
                 wait_for(lambda: server.weight_info()["id"] == third, "the third")
                 server.wait_for_line("came in full")
-                self.assertEqual((pulls("deltas"), pulls("full"), pulls("fallback")), (1, 1, 0))
+                self.assertEqual(pulls(), [1, 1, 0])
 
 
 if __name__ == "__main__":

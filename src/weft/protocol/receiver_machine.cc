@@ -473,6 +473,16 @@ Result<void> ReceiverMachine::rename(const std::string& label) {
 }
 
 Result<SetIndex> ReceiverMachine::begin_read(const std::string& id) {
+  WEFT_TRY(const SetIndex set, begin_own_read(id));
+  if (!rules_.patch_mode) return set;
+  end_read(set);
+  return Error(
+      ErrorCode::kConflict,
+      fmt::format(
+          "{} is patched in place when a version comes, so its bytes are not given out here", id));
+}
+
+Result<SetIndex> ReceiverMachine::begin_own_read(const std::string& id) {
   const Resident* const old = retired();
   const bool is_serving = id == serving().name.id;
   if (!is_serving && (old == nullptr || old->name.id != id)) {
@@ -485,11 +495,8 @@ Result<SetIndex> ReceiverMachine::begin_read(const std::string& id) {
     return Error(ErrorCode::kConflict,
                  fmt::format("{} was converted on receipt: its bytes here are not its own", id));
   }
-  if (rules_.patch_mode) {
-    return Error(ErrorCode::kConflict,
-                 fmt::format("{} is patched in place when a version comes, so its bytes are not "
-                             "given out here",
-                             id));
+  if (patching_ || unconfirmed_) {
+    return Error(ErrorCode::kOverloaded, fmt::format("{} is still being patched", id));
   }
   const SetIndex set = is_serving ? serving_ : spare();
   ++readers_[set];

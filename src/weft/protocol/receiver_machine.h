@@ -189,6 +189,9 @@ class ReceiverMachine {
   // Readers of a set's bytes from outside. Errors: kNotFound naming the id; kConflict for a
   // converted version, and in patch mode.
   Result<SetIndex> begin_read(const std::string& id);
+  // The same from inside, in patch mode too: a commit waits until the read has ended. Errors:
+  // kOverloaded while what serves is about to be patched, or may be taken back.
+  Result<SetIndex> begin_own_read(const std::string& id);
   // Of what serves, whatever it is; nothing while it is about to be patched.
   std::optional<SetIndex> try_begin_read_serving();
   void end_read(SetIndex set);

@@ -506,6 +506,27 @@ TEST(PatchMode, FinishKeepsNoOldSetAndIsRefused) {
   EXPECT_EQ(bench.machine.begin_read(id_of("0")).error().code(), ErrorCode::kConflict);
 }
 
+TEST(PatchMode, ItsOwnReadOfWhatServesHoldsACommitUp) {
+  Bench bench(patch_rules());
+  const SetIndex reader = bench.machine.begin_own_read(id_of("0")).value();
+  const Epoch epoch = bench.open(make_patch_offer(bench, "1"));
+  bench.fill(epoch, "1", FrameForm::kChanges);
+  ASSERT_TRUE(bench.seal(epoch));
+  ASSERT_EQ(bench.finish(), FinishStep::kCommit);
+  EXPECT_FALSE(bench.machine.may_hand_over());
+  EXPECT_EQ(bench.machine.begin_own_read(id_of("0")).error().code(), ErrorCode::kOverloaded);
+  bench.machine.end_read(reader);
+  EXPECT_TRUE(bench.machine.may_hand_over());
+  bench.machine.committed();
+
+  ASSERT_NE(bench.machine.unconfirmed(), nullptr);  // it may be taken back
+  const std::string id = bench.machine.serving().name.id;
+  EXPECT_EQ(bench.machine.begin_own_read(id).error().code(), ErrorCode::kOverloaded);
+  bench.machine.confirmed();
+  EXPECT_TRUE(bench.machine.begin_own_read(id));
+  EXPECT_EQ(bench.machine.begin_own_read(id_of("0")).error().code(), ErrorCode::kNotFound);
+}
+
 TEST(PatchMode, APatchIsConfirmedBeforeTheNextIsTaken) {
   Bench bench(patch_rules());
   const Epoch epoch = bench.open(make_patch_offer(bench, "1"));

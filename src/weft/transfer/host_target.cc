@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "weft/base/log.h"
+#include "weft/codec/delta_codec.h"
+#include "weft/codec/elem_kind.h"
 #include "weft/digest/digest.h"
 #include "weft/protocol/pull_machine.h"
 #include "weft/transfer/delta_puller.h"
@@ -40,12 +42,13 @@ std::vector<BlockPlace> blocks_outside(std::span<const BlockLedger::Run> runs,
   return places;
 }
 
-// Null where there is none that can be a base.
-std::unique_ptr<VersionBlocks> open_head(VersionSource& source) {
+// Null where there is none that can be a base. Errors: kOverloaded where it is not the time.
+Result<std::unique_ptr<VersionBlocks>> open_head(VersionSource& source) {
   for (const Head& head : source.heads()) {
-    if (auto blocks = open_blocks(source, head.id)) return *std::move(blocks);
+    auto blocks = open_blocks(source, head.id);
+    if (blocks || blocks.error().code() == ErrorCode::kOverloaded) return blocks;
   }
-  return nullptr;
+  return std::unique_ptr<VersionBlocks>();
 }
 
 }  // namespace
@@ -57,6 +60,7 @@ Result<PullTarget::Held> HostTarget::blocking_prepare(const std::string& id,
   for (const ManifestEntry& entry : entries) sizes_bytes_.push_back(entry.size_bytes);
   UploadOffer offer;
   for (const ManifestTensor& tensor : manifest.tensors) offer.tensors.push_back(tensor.spec);
+  if (base_ != nullptr) offer.base = base_->content().id;
   for (const ManifestFile& file : manifest.files) {
     offer.files.push_back({file.name, file.size_bytes});
   }
@@ -67,6 +71,7 @@ Result<PullTarget::Held> HostTarget::blocking_prepare(const std::string& id,
              host_.open_upload(owner_, std::move(offer), std::move(done));
            }));
   epoch_ = progress.epoch;
+  if (progress.patch_mode && base_ != nullptr) tensors_ = manifest.tensors;
   return Held{blocks_outside(progress.missing, sizes_bytes_)};
 }
 
@@ -102,18 +107,49 @@ Result<void> HostTarget::blocking_write(std::size_t entry, std::uint64_t offset_
 // Bytes that are wrong leave the block open: whoever pulls finds that out too, and asks again.
 Result<void> HostTarget::blocking_settle(const BlockPlace& place,
                                          std::span<const std::byte> block) {
-  WEFT_TRY(const auto writer,
-           host_.claim(*epoch_, place.entry, place.block, Encoding::kIdentity, block.size()));
-  if (writer->found() == BlockLedger::Claim::kVerified) return {};
-  while (!block.empty()) {
-    const std::span<std::byte> into = writer->buffer();
-    const std::size_t size = std::min(into.size(), block.size());
-    if (size == 0) break;
-    std::memcpy(into.data(), block.data(), size);
-    WEFT_TRY_VOID(writer->filled(size));
-    block = block.subspan(size);
+  if (place.entry >= tensors_.size()) {
+    return blocking_hand_over(place, Encoding::kIdentity, block, std::nullopt);
   }
-  const auto settled = writer->settle(std::nullopt);
+  WEFT_TRY(const auto changes, blocking_changes(place, block));
+  const Digest value = block_digest(sizes_bytes_[place.entry], place.block, block);
+  return blocking_hand_over(place, Encoding::kDelta, changes, value);
+}
+
+// Patch mode: what the block changes of the base.
+Result<std::vector<std::byte>> HostTarget::blocking_changes(const BlockPlace& place,
+                                                            std::span<const std::byte> block) {
+  const TensorSpec& tensor = tensors_[place.entry].spec;
+  const auto& base_tensors = base_->content().manifest.tensors;
+  const auto same = std::ranges::find(base_tensors, tensor.name,
+                                      [](const ManifestTensor& t) { return t.spec.name; });
+  if (same == base_tensors.end() || same->spec != tensor) {
+    return Error(
+        ErrorCode::kConflict,
+        fmt::format("{}: what serves has no such tensor of this dtype and shape, and there "
+                    "is no memory for a second set",
+                    tensor.name));
+  }
+  const auto entry = static_cast<std::uint64_t>(same - base_tensors.begin());
+  std::vector<std::byte> scratch(block.size());
+  WEFT_TRY(const auto old, base_->blocking_read({entry, place.block}, scratch));
+  return encode_delta(old, block, elem_kind_of(tensor.dtype));
+}
+
+Result<void> HostTarget::blocking_hand_over(const BlockPlace& place, Encoding encoding,
+                                            std::span<const std::byte> payload,
+                                            const std::optional<Digest>& value) {
+  WEFT_TRY(const auto writer,
+           host_.claim(*epoch_, place.entry, place.block, encoding, payload.size()));
+  if (writer->found() == BlockLedger::Claim::kVerified) return {};
+  while (!payload.empty()) {
+    const std::span<std::byte> into = writer->buffer();
+    const std::size_t size = std::min(into.size(), payload.size());
+    if (size == 0) break;
+    std::memcpy(into.data(), payload.data(), size);
+    WEFT_TRY_VOID(writer->filled(size));
+    payload = payload.subspan(size);
+  }
+  const auto settled = writer->settle(value);
   if (!settled && settled.error().code() != ErrorCode::kCorrupt) return settled.error();
   return {};
 }
@@ -145,8 +181,12 @@ Result<PulledUpload> blocking_pull_into(UploadHost& host, const std::string& own
                                         http::Client& source, const std::string& id,
                                         VersionSource* own) {
   std::string delta_failure;
-  if (const auto base = own == nullptr ? nullptr : open_head(*own)) {
-    HostTarget target(host, owner);
+  std::unique_ptr<VersionBlocks> base;
+  if (own != nullptr) {
+    WEFT_TRY(base, open_head(*own));
+  }
+  if (base) {
+    HostTarget target(host, owner, base.get());
     auto pull = blocking_pull_deltas(source, id, *base, target);
     if (!pull) {
       if (target.epoch()) host.fail(*target.epoch(), pull.error());
@@ -159,7 +199,7 @@ Result<PulledUpload> blocking_pull_into(UploadHost& host, const std::string& own
     }
   }
   // The same version of the same owner: it is the same upload, where that is open.
-  HostTarget target(host, owner);
+  HostTarget target(host, owner, base.get());
   const auto report = blocking_pull(source, id, target);
   if (report) return PulledUpload{*target.epoch(), target.sealed_id(), 0, delta_failure};
   if (target.epoch()) host.fail(*target.epoch(), report.error());

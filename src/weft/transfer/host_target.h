@@ -18,6 +18,7 @@
 #include "weft/protocol/block_ledger.h"
 #include "weft/transfer/puller.h"
 #include "weft/transfer/upload_host.h"
+#include "weft/transfer/version_blocks.h"
 #include "weft/transfer/version_source.h"
 
 namespace weft {
@@ -25,8 +26,10 @@ namespace weft {
 // One pull.
 class HostTarget final : public PullTarget {
  public:
-  // `host` must outlive this; `owner` is the upload's.
-  HostTarget(UploadHost& host, std::string owner) : host_(host), owner_(std::move(owner)) {}
+  // `host` must outlive this; `owner` is the upload's. `base`: what the host serves, where it can
+  // be read, and must outlive this too. A host that patches in place takes only changes of that.
+  HostTarget(UploadHost& host, std::string owner, const VersionBlocks* base = nullptr)
+      : host_(host), owner_(std::move(owner)), base_(base) {}
 
   Result<Held> blocking_prepare(const std::string& id, const Manifest& manifest,
                                 const VersionDigests& digests) override;
@@ -53,10 +56,17 @@ class HostTarget final : public PullTarget {
   };
 
   Result<void> blocking_settle(const BlockPlace& place, std::span<const std::byte> block);
+  Result<std::vector<std::byte>> blocking_changes(const BlockPlace& place,
+                                                  std::span<const std::byte> block);
+  Result<void> blocking_hand_over(const BlockPlace& place, Encoding encoding,
+                                  std::span<const std::byte> payload,
+                                  const std::optional<Digest>& value);
 
   UploadHost& host_;
   const std::string owner_;
+  const VersionBlocks* const base_;
   std::vector<std::uint64_t> sizes_bytes_;  // [entries]
+  std::vector<ManifestTensor> tensors_;     // of which the host takes only changes, else none
   std::optional<Epoch> epoch_;
   std::string sealed_id_;
   mutable std::mutex mutex_;

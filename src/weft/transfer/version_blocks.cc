@@ -94,7 +94,7 @@ Result<std::span<const std::byte>> SourceVersion::blocking_read(
 
 Result<std::unique_ptr<VersionBlocks>> open_blocks(VersionSource& source, const std::string& id) {
   WEFT_TRY(auto content, source.content(id));
-  WEFT_TRY(const auto data, source.open(id));
+  WEFT_TRY(const auto data, source.open_own(id));
   return std::unique_ptr<VersionBlocks>(std::make_unique<DataBlocks>(std::move(content), data));
 }
 

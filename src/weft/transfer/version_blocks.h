@@ -49,7 +49,7 @@ class SourceVersion final : public VersionBlocks {
 };
 
 // A version of whoever serves or keeps some. When its bytes are about to be overwritten it lets go
-// of them: reads fail with kConflict from then on. Errors: those of the source.
+// of them: reads fail with kConflict from then on. Errors: those of the source's open_own().
 Result<std::unique_ptr<VersionBlocks>> open_blocks(VersionSource& source, const std::string& id);
 
 }  // namespace weft

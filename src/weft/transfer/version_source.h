@@ -73,6 +73,12 @@ class VersionSource {
 
   // kNotFound; kConflict for a converted version, whose bytes are not the sender's.
   virtual Result<std::shared_ptr<const VersionData>> open(const std::string& id) = 0;
+  // The same for this process's own use, also where bytes are not given out because they are
+  // patched in place: a commit waits until the data is dropped. kOverloaded where it is not the
+  // time.
+  virtual Result<std::shared_ptr<const VersionData>> open_own(const std::string& id) {
+    return open(id);
+  }
   // The manifest alone: a converted version has one too.
   virtual Result<std::shared_ptr<const VersionContent>> content(const std::string& id) = 0;
   struct Blob {

@@ -110,8 +110,9 @@ class Core final : public UploadHost, public std::enable_shared_from_this<Core> 
     std::shared_ptr<const ModelFiles> files;
     SetIndex index;
   };
-  // kNotFound, kConflict. Requires, when it is read: end_read().
-  Result<Reading> begin_read(const std::string& id);
+  enum class Reader { kOutside, kOwn };  // ReceiverMachine's begin_read(), begin_own_read()
+  // Errors: the machine's. Requires, when it is read: end_read().
+  Result<Reading> begin_read(const std::string& id, Reader reader);
   void end_read(SetIndex set);
   // `revoked` is called when the set is about to be overwritten, until the guard is dropped.
   std::shared_ptr<void> on_revoke(SetIndex set, std::function<void()> revoked);

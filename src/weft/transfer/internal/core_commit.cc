@@ -321,9 +321,10 @@ Core::Residents Core::residents() {
   return residents;
 }
 
-Result<Core::Reading> Core::begin_read(const std::string& id) {
+Result<Core::Reading> Core::begin_read(const std::string& id, Reader reader) {
   const std::lock_guard lock(mutex_);
-  WEFT_TRY(const SetIndex set, machine_.begin_read(id));
+  WEFT_TRY(const SetIndex set,
+           reader == Reader::kOwn ? machine_.begin_own_read(id) : machine_.begin_read(id));
   const bool is_serving = set == machine_.serving_set();
   return Reading{is_serving ? machine_.serving() : *machine_.retired(), sets_[set], files_[set],
                  set};

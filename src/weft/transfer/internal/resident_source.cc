@@ -111,9 +111,10 @@ class ResidentSource final : public VersionSource {
   }
 
   Result<std::shared_ptr<const VersionData>> open(const std::string& id) override {
-    WEFT_TRY(Core::Reading reading, core_->begin_read(id));
-    return std::shared_ptr<const VersionData>(
-        std::make_shared<const ResidentData>(core_, std::move(reading)));
+    return open(id, Core::Reader::kOutside);
+  }
+  Result<std::shared_ptr<const VersionData>> open_own(const std::string& id) override {
+    return open(id, Core::Reader::kOwn);
   }
 
   Result<std::shared_ptr<const VersionContent>> content(const std::string& id) override {
@@ -135,6 +136,12 @@ class ResidentSource final : public VersionSource {
   }
 
  private:
+  Result<std::shared_ptr<const VersionData>> open(const std::string& id, Core::Reader reader) {
+    WEFT_TRY(Core::Reading reading, core_->begin_read(id, reader));
+    return std::shared_ptr<const VersionData>(
+        std::make_shared<const ResidentData>(core_, std::move(reading)));
+  }
+
   // The entry of that digest.
   static std::optional<std::size_t> try_find(const Resident& resident, const Digest& digest) {
     const Manifest& manifest = resident.content->manifest;
