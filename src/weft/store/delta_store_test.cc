@@ -63,6 +63,13 @@ std::vector<std::pair<std::string, std::string>> offered(Store& store) {
   return all;
 }
 
+// With the deltas that are there, and no others.
+std::unique_ptr<Store> open_as_it_is(const fs::path& folder) {
+  StoreOptions options;
+  options.deltas = false;
+  return Store::blocking_open(folder, std::move(options)).value();
+}
+
 std::size_t files_in(const fs::path& folder) {
   return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder), {}));
 }
@@ -91,6 +98,20 @@ TEST(StoreDeltas, AreThereAfterARestart) {
     b = push_step(*store, 2, a);
   }
   const auto store = Store::blocking_open(dir / "s").value();
+  EXPECT_THAT(offered(*store), ElementsAre(std::pair(a, b)));
+}
+
+TEST(StoreDeltas, ThatAStopCutOffAreMadeAfterTheNextStart) {
+  const TemporaryDir dir;
+  std::string a, b;
+  {
+    const auto store = open_as_it_is(dir / "s");
+    a = push_step(*store, 1, "");
+    b = push_step(*store, 2, a);
+    EXPECT_THAT(offered(*store), IsEmpty());
+  }
+  const auto store = Store::blocking_open(dir / "s").value();
+  store->blocking_finish_deltas();
   EXPECT_THAT(offered(*store), ElementsAre(std::pair(a, b)));
 }
 
@@ -158,7 +179,7 @@ class DamagedDeltas : public ::testing::Test {
     std::ofstream(path, std::ios::binary) << bytes;
   }
   std::size_t deltas_after_restart() {
-    const auto store = Store::blocking_open(folder_).value();
+    const auto store = open_as_it_is(folder_);
     return offered(*store).size();
   }
 
@@ -221,7 +242,7 @@ TEST(StoreDeltas, WhereverMakingOneEndsNothingHalfIsLeft) {
       if (store) b = push_step(**store, 2, a);
       ended = steps < at;
     }
-    const auto store = Store::blocking_open(folder).value();
+    const auto store = open_as_it_is(folder);
     const auto deltas = offered(*store);
     offers += deltas.empty() ? 0 : 1;
     if (ended) {

@@ -19,7 +19,8 @@ class StoreImpl final : public Store {
         intake_(std::make_shared<store::Intake>(
             archive_, disk_, jobs_, opens_,
             store::IntakeOptions{options.lease, options.keep_staged, options.max_uploads,
-                                 options.max_version_bytes, will_commit(options.deltas)})) {}
+                                 options.max_version_bytes, will_commit(options.deltas)})),
+        makes_deltas_(options.deltas) {}
   ~StoreImpl() override {
     deltas_.blocking_stop();
     opens_.blocking_stop();
@@ -29,6 +30,7 @@ class StoreImpl final : public Store {
   Result<void> blocking_load() {
     WEFT_TRY_VOID(archive_->blocking_load());
     intake_->blocking_load();
+    if (makes_deltas_) expect_missed_deltas();
     return {};
   }
 
@@ -73,6 +75,15 @@ class StoreImpl final : public Store {
   }
 
  private:
+  // Those to the newest versions that a stop or a crash came before.
+  void expect_missed_deltas() {
+    for (const Head& head : archive_->heads()) {
+      const auto record = archive_->version(head.id);
+      const auto make = record ? deltas_.expect(head.id, record->parent) : nullptr;
+      if (make) make();
+    }
+  }
+
   decltype(store::IntakeOptions::will_commit) will_commit(bool deltas) {
     if (!deltas) return {};
     return
@@ -86,6 +97,7 @@ class StoreImpl final : public Store {
   std::shared_ptr<store::Archive> archive_;
   store::DeltaWorker deltas_{archive_};
   std::shared_ptr<store::Intake> intake_;
+  const bool makes_deltas_;
 };
 
 }  // namespace
