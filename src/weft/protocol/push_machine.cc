@@ -98,6 +98,7 @@ void PushMachine::begin_round(const Opened& answer, std::vector<BlockPlace> bloc
   const bool is_new = !upload_.empty() && upload_ != answer.upload;
   if (is_new) best_verified_bytes_ = 0;
   if (is_new && ++lost_ > options_.retries) {
+    upload_ = answer.upload;
     return fail(
         Error(ErrorCode::kDisconnected, "the server forgot the upload " + counted(lost_, "time")));
   }
@@ -283,7 +284,8 @@ void PushMachine::fail(const Error& error) {
   error_ = error;
   // So that the next push need not wait for the lease. What passes may be resumed by the same
   // owner, and a shared upload is not ours to drop.
-  const bool drops = !upload_.empty() && !is_passing(error.code()) && options_.writers == 1;
+  const bool may_resume = is_passing(error.code()) && lost_ <= options_.retries;
+  const bool drops = !upload_.empty() && !may_resume && options_.writers == 1;
   step_ = drops ? Step::kDrop : Step::kFailed;
   then_ = Step::kFailed;
 }

@@ -363,6 +363,9 @@ TEST(PushMachine, AServerThatForgetsEachUploadIsGivenUp) {
     machine.serving(std::nullopt);
     machine.opened(Opened{"v-" + std::to_string(i), 1, kAll});
   }
+  ASSERT_EQ(machine.step(), Step::kDrop);
+  EXPECT_EQ(machine.upload(), "v-2");
+  machine.dropped();
   ASSERT_EQ(machine.step(), Step::kFailed);
   EXPECT_THAT(machine.error().message(), HasSubstr("forgot"));
 }
