@@ -17,6 +17,8 @@ int main(int argc, char** argv) {
   const auto* seed_option = app.add_option("--seed", seed, "instead of the config's seed");
   const auto* out_option =
       app.add_option("--out", out, "folder for results, instead of the config's");
+  app.add_flag("--resume", arguments.resume,
+               "go on from the state that a run with this config saved in its folder");
   app.add_flag("--print-config", arguments.print_config,
                "print the config with every key and its meaning, and end");
   app.add_flag("--dry-run", arguments.dry_run, "check the config, say what would be done, and end");

@@ -2,11 +2,13 @@
 
 #include <cstdio>
 #include <memory>
+#include <string>
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <signal.h>
 
 #include "weft/app/child_server.h"
+#include "weft/app/terminal_view.h"
 #include "weft/trainer/config.h"
 #include "weft/trainer/train.h"
 
@@ -30,12 +32,6 @@ void handle_signals() {
   action.sa_flags = SA_RESTART | static_cast<int>(SA_RESETHAND);
   ::sigaction(SIGINT, &action, nullptr);
   ::sigaction(SIGTERM, &action, nullptr);
-}
-
-void print_line(std::string_view line) {
-  std::fwrite(line.data(), 1, line.size(), stdout);
-  std::fputc('\n', stdout);
-  std::fflush(stdout);  // also into a pipe, line by line
 }
 
 int fail(const Error& error) {
@@ -65,26 +61,28 @@ Result<std::unique_ptr<ChildServer>> blocking_spawn(const TrainConfig& config,
   return ChildServer::blocking_start(options, stop_asked);
 }
 
-void print_plan(const TrainConfig& config) {
-  print_line(fmt::format(
+std::string plan_text(const TrainConfig& config) {
+  return fmt::format(
       "{} with {} digits, seed {}: at most {} fine-tuning steps until {:.2f} greedy, then {} GRPO "
-      "steps "
-      "of {} x {} answers, {}; results into {}",
+      "steps of {} x {} answers, {}, {}; results into {}",
       config.task.name, config.task.digits, config.seed, config.sft.max_steps, config.sft.stop_at,
       config.grpo.steps, config.grpo.prompts, config.grpo.group_size,
-      config.server.spawn ? "from a server of its own" : "from " + config.server.url.front(),
-      config.out));
+      config.server.spawn ? "from a server of its own"
+                          : fmt::format("from {}", fmt::join(config.server.url, " and ")),
+      config.flow.asynchronous ? fmt::format("up to {} versions late", config.flow.max_lag)
+                               : "each from the version before",
+      config.out);
 }
 
-void print_ending(const TrainConfig& config) {
-  print_line(fmt::format(
-      "\nresults: {0}/summary.json, metrics.jsonl, plot.svg, checkpoint/\n"
+std::string ending_text(const TrainConfig& config) {
+  return fmt::format(
+      "\nresults: {0}/summary.json, report.html, metrics.jsonl, plot.svg, checkpoint/\n"
       "talk to the model:\n"
       "  weft serve {0}/checkpoint\n"
       "  curl -s http://127.0.0.1:8000/v1/completions -H 'Content-Type: application/json' \\\n"
       "    -d '{{\"model\": \"checkpoint\", \"prompt\": \"{1}\", \"max_tokens\": 12, "
       "\"temperature\": 0}}'",
-      config.out, config.task.name == "add" ? "47+85=" : "31452>"));
+      config.out, config.task.name == "add" ? "47+85=" : "31452>");
 }
 
 }  // namespace
@@ -92,17 +90,20 @@ void print_ending(const TrainConfig& config) {
 int blocking_train_main(const TrainArguments& arguments) {
   const auto config = blocking_config(arguments);
   if (!config) return fail(config.error());
+  TerminalView view;
   if (arguments.print_config) {
-    print_line(train_config_toml(*config));
+    view.print(train_config_toml(*config));
     return 0;
   }
-  print_plan(*config);
+  view.print(plan_text(*config));
   if (arguments.dry_run) return 0;
   handle_signals();
 
   std::unique_ptr<ChildServer> child;
   TrainEnvironment environment;
-  environment.print = print_line;
+  environment.print = [&](std::string_view line) { view.print(line); };
+  if (view.is_terminal()) environment.show = [&](std::string_view block) { view.show(block); };
+  environment.resume = arguments.resume;
   environment.stop = &stop_asked;
   environment.blocking_servers =
       [&](const std::filesystem::path& folder) -> Result<std::vector<std::string>> {
@@ -111,6 +112,7 @@ int blocking_train_main(const TrainArguments& arguments) {
     return std::vector<std::string>{child->url()};
   };
   const Result<void> trained = blocking_train(*config, environment);
+  view.leave();
   const auto ended = child == nullptr ? std::nullopt : child->try_ended();
   child.reset();
   if (stop_asked) {
@@ -121,7 +123,7 @@ int blocking_train_main(const TrainArguments& arguments) {
     return fail(Error(trained.error().code(), trained.error().message() + "; " + *ended));
   }
   if (!trained) return fail(trained.error());
-  print_ending(*config);
+  view.print(ending_text(*config));
   return 0;
 }
 

@@ -12,6 +12,7 @@ struct TrainArguments {
   std::filesystem::path config;
   std::optional<std::uint64_t> seed;  // instead of the config's
   std::optional<std::string> out;     // likewise
+  bool resume = false;                // go on from the state that was saved in `out`
   bool print_config = false;          // print the config with all defaults, and do nothing else
   bool dry_run = false;  // check the config, say what would be done, and do nothing else
 };

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "weft/trainer/experience.h"
+#include "weft/trainer/run_state.h"
 
 namespace weft {
 
@@ -17,9 +18,11 @@ struct AnswerLoss {
   std::size_t clipped = 0;      // tokens whose ratio was cut
 };
 
-class Algorithm {
+class Algorithm : public StatePart {
  public:
-  virtual ~Algorithm() = default;
+  // What an algorithm learns about the run itself; most learn nothing.
+  void save(RunState&) const override {}
+  Result<void> restore(const RunState&) override { return {}; }
 
   // Begins a step: fixes the advantages. Returns the answers that have a gradient. `experience`
   // stays until the step's end.

@@ -1,127 +1,19 @@
 #include "weft/trainer/config.h"
 
 #include <algorithm>
-#include <limits>
-#include <numeric>
 
 #include <fmt/format.h>
 #include <toml++/toml.h>
 
 #include "weft/base/file.h"
-#include "weft/trainer/tasks.h"
+#include "weft/trainer/config_check.h"
+#include "weft/trainer/config_keys-inl.h"
 
 namespace weft {
 namespace {
 
-constexpr double kNoLimit = std::numeric_limits<double>::max();
-
-// What a value may be; for text and lists nothing.
-struct Range {
-  double least = 0;
-  double most = kNoLimit;
-};
-
-// The table: every key once, with its range and its meaning. `visit` is called as
-// visit(section, key, value, range, help), section by section; section "" is the top of the file.
-template <typename Config, typename Visit>
-void visit_keys(Config& config, Visit&& visit) {
-  visit("", "seed", config.seed, Range{0, 9e15}, "of everything random; same seed, same run");
-  visit("", "out", config.out, Range{}, "folder for all results; made if it is not there");
-  visit("", "threads", config.threads, Range{1, 1024}, "libtorch's threads");
-
-  auto& model = config.model;
-  visit("model", "hidden_size", model.hidden_size, Range{2, 65536}, "a multiple of head_dim");
-  visit("model", "intermediate_size", model.intermediate_size, Range{1, 65536}, "of the MLP");
-  visit("model", "num_layers", model.num_layers, Range{1, 256}, "transformer layers");
-  visit("model", "head_dim", model.head_dim, Range{2, 1024}, "of an attention head; even");
-  visit("model", "max_position_embeddings", model.max_position_embeddings, Range{8, 65536},
-        "tokens; the longest question and answer must fit");
-
-  auto& task = config.task;
-  visit("task", "name", task.name, Range{}, "`sort`, `add` or `smooth`");
-  visit("task", "digits", task.digits, Range{1, 9},
-        "sort, smooth: digits of a question; add: digits of each number");
-  visit("task", "held_out", task.held_out, Range{1, 1e6},
-        "problems that are never trained on, for the solve rate");
-
-  auto& sft = config.sft;
-  visit("sft", "max_steps", sft.max_steps, Range{0, 1e9},
-        "steps on given answers at most; 0 leaves the random weights");
-  visit("sft", "batch", sft.batch, Range{1, 1e6}, "problems a step");
-  visit("sft", "learning_rate", sft.learning_rate, Range{0, kNoLimit}, "of AdamW (0.9, 0.98)");
-  visit("sft", "warmup_steps", sft.warmup_steps, Range{0, 1e9}, "of a linear warm-up");
-  visit("sft", "eval_every", sft.eval_every, Range{1, 1e9}, "steps between looks at `stop_at`");
-  visit("sft", "stop_at", sft.stop_at, Range{0, 1},
-        "ends at this greedy held-out solve rate, to leave room for GRPO");
-
-  auto& grpo = config.grpo;
-  visit("grpo", "steps", grpo.steps, Range{1, 1e9}, "each publishes a version");
-  visit("grpo", "prompts", grpo.prompts, Range{1, 1e6}, "questions a step, one request each");
-  visit("grpo", "group_size", grpo.group_size, Range{2, 256}, "answers a question");
-  visit("grpo", "temperature", grpo.temperature, Range{1, 1},
-        "of sampling; 1, as losses use the model's own log-probabilities");
-  visit("grpo", "learning_rate", grpo.learning_rate, Range{0, kNoLimit},
-        "of AdamW (0.9, 0.95), falls linearly to about 0 over the steps");
-  visit("grpo", "warmup_steps", grpo.warmup_steps, Range{0, 1e9}, "of a linear warm-up");
-  visit("grpo", "clip_low", grpo.clip_low, Range{0, 1}, "ratios below 1 - this are clipped");
-  visit("grpo", "clip_high", grpo.clip_high, Range{0, 10}, "ratios above 1 + this are clipped");
-  visit("grpo", "max_grad_norm", grpo.max_grad_norm, Range{0, kNoLimit},
-        "longer gradients are scaled down to it");
-  visit("grpo", "micro_batch", grpo.micro_batch, Range{1, 1e6},
-        "sequences in one forward and backward pass");
-  visit("grpo", "eval_every", grpo.eval_every, Range{1, 1e9},
-        "steps between measurements of the held-out solve rate through the server");
-
-  auto& server = config.server;
-  visit("server", "spawn", server.spawn, Range{},
-        "start `weft serve --deterministic` beside the trainer and stop it at the end");
-  visit("server", "url", server.url, Range{},
-        "running servers instead, for example [\"http://127.0.0.1:8000\"]");
-  visit("server", "threads", server.threads, Range{1, 1024}, "of a spawned server");
-  visit("server", "deltas", server.deltas, Range{},
-        "send what changed since the last version, which is kept in memory for it");
-  visit("server", "start_timeout_s", server.start_timeout_s, Range{0.1, 86400},
-        "seconds until a spawned server must answer");
-  visit("server", "request_timeout_s", server.request_timeout_s, Range{0.1, 86400},
-        "seconds that one request may take");
-
-  auto& check = config.check;
-  visit("check", "max_logprob_diff", check.max_logprob_diff, Range{0, kNoLimit},
-        "largest difference between trainer's and server's log-probability of a token");
-  visit("check", "rescored_sequences", check.rescored_sequences, Range{1, 1e9},
-        "answers a step that are scored again, bit for bit, under the version they name");
-  visit("check", "min_discriminating_share", check.min_discriminating_share, Range{0, 1},
-        "least share of rescored tokens that the version before would have scored otherwise");
-
-  visit("fault", "swap_labels", config.fault.swap_labels, Range{},
-        "for tests only: exchange the labels of versions 0 and 1; the checks must catch it");
-}
-
 std::string full_key(std::string_view section, std::string_view key) {
   return section.empty() ? std::string(key) : fmt::format("{}.{}", section, key);
-}
-
-// Source: Levenshtein; the usual one-row dynamic programme.
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0u);
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i);
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t changed = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, changed}));
-    }
-  }
-  return row.back();
-}
-
-// "; did you mean `x`?" when a known word is near, else "".
-std::string suggestion(std::string_view word, const std::vector<std::string>& known) {
-  const auto nearest = std::ranges::min_element(
-      known, {}, [&](const std::string& other) { return edit_distance(word, other); });
-  const bool is_near = nearest != known.end() &&
-                       edit_distance(word, *nearest) <= std::max<std::size_t>(2, word.size() / 3);
-  return is_near ? fmt::format("; did you mean `{}`?", *nearest) : "";
 }
 
 // Reads one file into a config; the first error stays.
@@ -232,30 +124,6 @@ class Reader {
   std::optional<Error> error_;
 };
 
-// What the ranges of single keys cannot say.
-Result<void> check_together(const TrainConfig& config, std::string_view file) {
-  const auto wrong = [&](std::string message) {
-    return Error(ErrorCode::kInvalidArgument, fmt::format("{}: {}", file, message));
-  };
-  if (config.model.hidden_size % config.model.head_dim != 0 || config.model.head_dim % 2 != 0) {
-    return wrong(
-        fmt::format("model.hidden_size ({}) must be a multiple of model.head_dim ({}), and "
-                    "that even",
-                    config.model.hidden_size, config.model.head_dim));
-  }
-  if (config.server.spawn != config.server.url.empty()) {
-    return wrong(config.server.spawn ? "server.url is set, so server.spawn must be false"
-                                     : "server.spawn is false, so server.url must name a server");
-  }
-  const auto names = task_names();
-  if (std::ranges::find(names, config.task.name) == names.end()) {
-    return wrong(fmt::format("task.name is `{}`{}; the tasks are {}", config.task.name,
-                             suggestion(config.task.name, {names.begin(), names.end()}),
-                             fmt::join(names, ", ")));
-  }
-  return {};
-}
-
 std::string toml_value(bool value) {
   return value ? "true" : "false";
 }
@@ -291,7 +159,9 @@ Result<TrainConfig> parse_train_config(std::string_view toml, std::string_view n
   Reader reader(root, name);
   visit_keys(config, reader);
   if (auto error = reader.finish()) return std::move(*error);
-  WEFT_TRY_VOID(check_together(config, name));
+  if (auto sound = check_config(config); !sound) {
+    return std::move(sound).error().with_context(name);
+  }
   return config;
 }
 

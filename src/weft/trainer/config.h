@@ -1,7 +1,7 @@
 #pragma once
 // TrainConfig: everything that makes a run what it is, read from one TOML file. What each key
-// means, its unit and its range stand in one table in config.cc, which the parser and
-// `--print-config` share.
+// means, its unit and its range stand in one table in config_keys-inl.h, which the parser and
+// `--print-config` share; what keys mean together in config_check.cc.
 
 #include <cstdint>
 #include <filesystem>
@@ -55,8 +55,28 @@ struct ServerSection {
   std::vector<std::string> url;
   std::uint64_t threads = 2;
   bool deltas = true;
+  double patience_s = 60;
   double start_timeout_s = 60;
   double request_timeout_s = 120;
+};
+
+struct FlowSection {
+  bool asynchronous = false;
+  std::uint64_t max_lag = 4;  // versions
+};
+
+struct ScoreSection {
+  std::string kind = "rule";
+  std::vector<std::string> rules{"task"};
+  std::string url;
+  double timeout_s = 10;
+  std::uint64_t retries = 5;
+  std::uint64_t batch = 256;  // answers
+  std::string on_failure = "stop";
+};
+
+struct StateSection {
+  std::uint64_t save_every = 10;  // steps
 };
 
 struct CheckSection {
@@ -67,6 +87,9 @@ struct CheckSection {
 
 struct FaultSection {
   bool swap_labels = false;
+  std::uint64_t stale_version = 0;
+  bool no_sync = false;
+  std::uint64_t hold_back_ms = 0;
 };
 
 struct TrainConfig {
@@ -78,6 +101,9 @@ struct TrainConfig {
   SftSection sft;
   GrpoSection grpo;
   ServerSection server;
+  FlowSection flow;
+  ScoreSection score;
+  StateSection state;
   CheckSection check;
   FaultSection fault;
 };

@@ -67,8 +67,23 @@ TEST(TrainConfig, RefusesWhatContradicts) {
   EXPECT_THAT(error_of("[server]\nspawn = false\n"), HasSubstr("server.url must name a server"));
   EXPECT_THAT(error_of("[server]\nurl = [\"http://127.0.0.1:1\"]\n"),
               HasSubstr("server.spawn must be false"));
-  EXPECT_THAT(error_of("[task]\nname = \"sotr\"\n"),
-              AllOf(HasSubstr("did you mean `sort`?"), HasSubstr("sort, add")));
+  EXPECT_THAT(
+      error_of("[task]\nname = \"sotr\"\n"),
+      AllOf(HasSubstr("task.name is `sotr`; did you mean `sort`?"), HasSubstr("sort, add")));
+  EXPECT_THAT(error_of("[score]\nkind = \"http\"\n"), HasSubstr("score.url must name the scorer"));
+  EXPECT_THAT(error_of("[score]\nurl = \"http://127.0.0.1:1\"\n"),
+              HasSubstr("score.kind must be `http`"));
+  EXPECT_THAT(error_of("[score]\nkind = \"rul\"\n"), HasSubstr("did you mean `rule`?"));
+  EXPECT_THAT(error_of("[score]\non_failure = \"zero\"\n"), HasSubstr("it may be stop, drop"));
+  EXPECT_THAT(error_of("[score]\nrules = [\"arithmetic\"]\n"),
+              HasSubstr("run.toml: score.rules: the rule `arithmetic`"));
+}
+
+TEST(TrainConfig, RefusesATaskWithoutData) {
+  EXPECT_THAT(error_of("[task]\ndigits = 2\nheld_out = 51\n"),
+              HasSubstr("more than half of the 100 questions there are"));
+  EXPECT_THAT(error_of("[model]\nmax_position_embeddings = 8\n"),
+              HasSubstr("have 12 tokens, but model.max_position_embeddings is 8"));
 }
 
 }  // namespace

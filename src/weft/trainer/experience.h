@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "weft/base/result.h"
@@ -33,14 +34,26 @@ struct Experience {
 // An answer's text, without its end token.
 std::string answer_text(const Rollout& rollout);
 
-// Turns answers into rewards.
+// Sums since a scorer was made.
+struct ScoreCounts {
+  std::uint64_t requests = 0;  // to a scorer elsewhere; what was sent again counts again
+  std::uint64_t retries = 0;   // of them
+  std::uint64_t failed = 0;    // answers without a score after all retries
+
+  bool operator==(const ScoreCounts&) const = default;
+};
+
+// Turns answers into rewards. One thread.
 class Scorer {
  public:
   virtual ~Scorer() = default;
 
-  // The reward of each answer of `experience`, whose own `rewards` are not looked at. [answers];
-  // blocks. Errors: an answer that could not be scored is an error, never a reward of 0.
-  virtual Result<std::vector<double>> blocking_score(const Experience& experience) = 0;
+  // The reward of each answer of `experience`, whose own `rewards` are not looked at: [answers],
+  // finite; nothing where there is none after all retries, never a 0 in its stead. Blocks. Errors:
+  // what keeps all answers from being scored.
+  virtual Result<std::vector<std::optional<double>>> blocking_score(
+      const Experience& experience) = 0;
+  virtual ScoreCounts counts() const { return {}; }
 };
 
 // Brings experience. Of the metrics it sets what it measured.

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "weft/trainer/sampling.h"
+#include "weft/trainer/version_label.h"
 
 namespace weft {
 namespace {
@@ -15,7 +16,8 @@ class Improvement {
   Improvement(Run& run, ExperienceSource& source, Algorithm& algorithm)
       : run_(run), config_(run.config().grpo), source_(source), algorithm_(algorithm) {}
 
-  Result<void> blocking_start();
+  // The first step that is left.
+  Result<std::optional<std::uint64_t>> blocking_start();
   Result<void> blocking_step(std::uint64_t step);
 
  private:
@@ -23,14 +25,24 @@ class Improvement {
   Result<void> update(const Experience& experience, StepMetrics& metrics);
   void pass(const Experience& experience, std::span<const std::size_t> answers, bool is_learned,
             StepMetrics& metrics);
+  void compare(const Experience& experience, std::span<const std::size_t> answers,
+               std::span<const float> logprobs, StepMetrics& metrics);
 
   Run& run_;
   const GrpoSection& config_;
   ExperienceSource& source_;
   Algorithm& algorithm_;
+  double difference_sum_ = 0;   // of log-probabilities, of this step
+  std::uint64_t compared_ = 0;  // tokens
 };
 
-Result<void> Improvement::blocking_start() {
+Result<std::optional<std::uint64_t>> Improvement::blocking_start() {
+  run_.policy().reset_optimizer({.max_grad_norm = config_.max_grad_norm});
+  WEFT_TRY(const auto first, run_.begin_phase(Phase::kImprove, algorithm_));
+  if (first != 1) {
+    if (first) WEFT_TRY_VOID(run_.blocking_publish_again(*first - 1));
+    return first;
+  }
   StepMetrics start;
   WEFT_TRY_VOID(run_.blocking_publish(0, start));
   WEFT_TRY_VOID(blocking_measure(run_, 0, start));
@@ -39,8 +51,7 @@ Result<void> Improvement::blocking_start() {
   run_.summary().sampled_solve_rate_start = *start.sampled_solve_rate;
   run_.print(fmt::format("after fine-tuning: held-out greedy {:.3f} sampled {:.3f}",
                          *start.greedy_solve_rate, *start.sampled_solve_rate));
-  run_.policy().reset_optimizer({.max_grad_norm = config_.max_grad_norm});
-  return {};
+  return first;
 }
 
 Result<void> Improvement::blocking_step(std::uint64_t step) {
@@ -50,6 +61,7 @@ Result<void> Improvement::blocking_step(std::uint64_t step) {
   // What made a check fail is worth a line too.
   if (!learned && learned.error().code() != ErrorCode::kCorrupt) return learned;
   WEFT_TRY_VOID(run_.blocking_record(metrics, config_.steps));
+  if (learned) WEFT_TRY_VOID(run_.blocking_end_step(Phase::kImprove, step, algorithm_));
   return learned;
 }
 
@@ -73,6 +85,8 @@ Result<void> Improvement::blocking_learn(StepMetrics& metrics) {
 }
 
 Result<void> Improvement::update(const Experience& experience, StepMetrics& metrics) {
+  difference_sum_ = 0;
+  compared_ = 0;
   const std::vector<std::size_t> learned = algorithm_.prepare(experience);
   // Answers without a gradient are scored for the check alone.
   std::vector<bool> is_learned(experience.rollouts.size());
@@ -89,16 +103,15 @@ Result<void> Improvement::update(const Experience& experience, StepMetrics& metr
       pass(experience, part, with_gradient, metrics);
     }
   }
+  metrics.logprob_mean_abs_diff =
+      compared_ == 0 ? 0 : difference_sum_ / static_cast<double>(compared_);
   const auto step = static_cast<double>(metrics.step), steps = static_cast<double>(config_.steps);
   const double warmup = step / static_cast<double>(config_.warmup_steps + 1);
   metrics.clipped_share /= static_cast<double>(metrics.tokens);
   metrics.learning_rate = config_.learning_rate * std::min(1.0, warmup) * (1 - (step - 1) / steps);
   metrics.grad_norm = learned.empty() ? 0 : run_.policy().step(metrics.learning_rate);
-  if (!std::isfinite(metrics.grad_norm) || !std::isfinite(metrics.loss)) {
-    return Error(ErrorCode::kInternal,
-                 fmt::format("step {}: the loss or its gradient is not finite", metrics.step));
-  }
-  return {};
+  return run_.check_finite(fmt::format("step {}", metrics.step), metrics.loss, metrics.grad_norm,
+                           metrics.learning_rate);
 }
 
 // The trainer's log-probabilities of `answers` against the servers', and the gradient if they are
@@ -119,13 +132,29 @@ void Improvement::pass(const Experience& experience, std::span<const std::size_t
   } else {
     logprobs = run_.policy().score(sequences).logprobs;
   }
-  std::size_t tok = 0;
+  compare(experience, answers, logprobs, metrics);
+}
+
+// Only what the newest version sampled: that is what the trainer computes with.
+void Improvement::compare(const Experience& experience, std::span<const std::size_t> answers,
+                          std::span<const float> logprobs, StepMetrics& metrics) {
+  const std::string newest = version_label(metrics.step - 1);
+  std::size_t begin = 0;
   for (const std::size_t i : answers) {
-    for (const float sampled : experience.rollouts[i].logprobs) {
-      const double difference = std::abs(static_cast<double>(logprobs[tok++]) - sampled);
-      // A comparison that NaN fails would hide it.
-      if (!(difference <= metrics.logprob_max_abs_diff)) metrics.logprob_max_abs_diff = difference;
+    const Rollout& rollout = experience.rollouts[i];
+    for (const VersionSpan& span : rollout.versions) {
+      if (span.label != newest) continue;
+      for (std::size_t tok = span.begin; tok < span.end; ++tok) {
+        const double difference =
+            std::abs(static_cast<double>(logprobs[begin + tok]) - rollout.logprobs[tok]);
+        // A comparison that NaN fails would hide it.
+        if (!(difference <= metrics.logprob_max_abs_diff))
+          metrics.logprob_max_abs_diff = difference;
+        difference_sum_ += difference;
+        ++compared_;
+      }
     }
+    begin += rollout.tokens.size();
   }
 }
 
@@ -133,8 +162,8 @@ void Improvement::pass(const Experience& experience, std::span<const std::size_t
 
 Result<void> blocking_improve(Run& run, ExperienceSource& source, Algorithm& algorithm) {
   Improvement improvement(run, source, algorithm);
-  WEFT_TRY_VOID(improvement.blocking_start());
-  for (std::uint64_t step = 1; step <= run.config().grpo.steps; ++step) {
+  WEFT_TRY(const std::optional<std::uint64_t> first, improvement.blocking_start());
+  for (std::uint64_t step = first.value_or(1); step <= run.config().grpo.steps; ++step) {
     WEFT_TRY_VOID(run.stop_if_asked());
     WEFT_TRY_VOID(improvement.blocking_step(step));
   }

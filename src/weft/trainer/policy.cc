@@ -74,6 +74,9 @@ class TorchPolicy final : public Policy {
   void backward(std::span<const float> gradient) override;
   void reset_optimizer(const AdamWOptions& options) override;
   double step(double learning_rate) override;
+  const std::string& non_finite_tensor() const override { return non_finite_tensor_; }
+  std::vector<StateTensor> state() const override;
+  Result<void> restore(std::span<const StateTensor> state) override;
   void write_weights(WeightSet& out) const override;
 
  private:
@@ -84,6 +87,10 @@ class TorchPolicy final : public Policy {
     at::Tensor rounded;  // the master rounded to bf16, kept as fp32; the leaf that gradients go to
     at::Tensor exp_avg, exp_avg_sq, steps;
   };
+
+  // Calls visit(name, tensor) for all fp32 tensors that make a run go on.
+  template <typename Visit>
+  void visit_state(Visit&& visit) const;
 
   at::Tensor weight(const std::string& name) const;
   void bind_layers();
@@ -98,6 +105,7 @@ class TorchPolicy final : public Policy {
   at::Tensor embedding_, final_norm_, lm_head_, inverse_frequencies_;
   std::vector<LayerWeights> layers_;
   at::Tensor logprobs_;  // of forward(), with its graph
+  std::string non_finite_tensor_;
 };
 
 TorchPolicy::TorchPolicy(const ModelConfig& config, std::uint64_t seed) : config_(config) {
@@ -243,11 +251,13 @@ void TorchPolicy::reset_optimizer(const AdamWOptions& options) {
 double TorchPolicy::step(double learning_rate) {
   const c10::NoGradGuard no_grad;
   double squares = 0;
+  non_finite_tensor_.clear();
   for (const Parameter& parameter : parameters_) {
     // A parameter that no loss has reached yet has no gradient.
-    if (parameter.rounded.grad().defined()) {
-      squares += parameter.rounded.grad().square().sum(at::kDouble).item<double>();
-    }
+    if (!parameter.rounded.grad().defined()) continue;
+    const double own = parameter.rounded.grad().square().sum(at::kDouble).item<double>();
+    if (!std::isfinite(own) && non_finite_tensor_.empty()) non_finite_tensor_ = parameter.name;
+    squares += own;
   }
   const double norm = std::sqrt(squares);
   if (!std::isfinite(norm)) return norm;
@@ -264,6 +274,42 @@ double TorchPolicy::step(double learning_rate) {
   }
   round_masters();
   return norm;
+}
+
+template <typename Visit>
+void TorchPolicy::visit_state(Visit&& visit) const {
+  for (const Parameter& parameter : parameters_) {
+    visit(parameter.name, parameter.master);
+    visit(parameter.name + ".exp_avg", parameter.exp_avg);
+    visit(parameter.name + ".exp_avg_sq", parameter.exp_avg_sq);
+    visit(parameter.name + ".steps", parameter.steps);
+  }
+}
+
+std::vector<StateTensor> TorchPolicy::state() const {
+  std::vector<StateTensor> state;
+  visit_state([&](const std::string& name, const at::Tensor& tensor) {
+    StateTensor& saved = state.emplace_back();
+    saved.spec = {name, DType::kF32, {tensor.sizes().begin(), tensor.sizes().end()}};
+    saved.bytes.resize(tensor.nbytes());
+    std::memcpy(saved.bytes.data(), tensor.const_data_ptr<float>(), saved.bytes.size());
+  });
+  return state;
+}
+
+Result<void> TorchPolicy::restore(std::span<const StateTensor> state) {
+  Result<void> restored;
+  visit_state([&](const std::string& name, const at::Tensor& tensor) {
+    const TensorSpec spec{name, DType::kF32, {tensor.sizes().begin(), tensor.sizes().end()}};
+    const auto saved = std::ranges::find(state, spec, &StateTensor::spec);
+    if (saved == state.end()) {
+      restored = Error(ErrorCode::kCorrupt, "the saved state has no " + name + " of this shape");
+    } else {
+      std::memcpy(tensor.mutable_data_ptr<float>(), saved->bytes.data(), tensor.nbytes());
+    }
+  });
+  round_masters();
+  return restored;
 }
 
 void TorchPolicy::write_weights(WeightSet& out) const {

@@ -11,11 +11,13 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "weft/base/result.h"
 #include "weft/model/config.h"
 #include "weft/tensor/weight_set.h"
+#include "weft/trainer/run_state.h"
 
 namespace weft {
 
@@ -62,6 +64,13 @@ class Policy {
   // One update from the gradients, which are cleared. Returns their norm before clipping; if that
   // is not finite, nothing was changed.
   virtual double step(double learning_rate) = 0;
+  // The first tensor whose gradient was not finite in the last step(); "" if all were.
+  virtual const std::string& non_finite_tensor() const = 0;
+
+  // Masters and optimizer, after which restore() goes on bit for bit. Gradients are not in it.
+  virtual std::vector<StateTensor> state() const = 0;
+  // Errors: kCorrupt naming the tensor that is not there, or is of another shape.
+  virtual Result<void> restore(std::span<const StateTensor> state) = 0;
 
   // The rounded weights, as [the layout's] bf16 tensors. Requires: `out` has the layout of
   // expected_tensors(config) in BF16.

@@ -158,7 +158,31 @@ TEST(Policy, LeavesAllAsItWasWhenAGradientIsNotFinite) {
   policy->backward(std::vector<float>(before.size(), NAN));
 
   EXPECT_FALSE(std::isfinite(policy->step(0.01)));
+  EXPECT_EQ(policy->non_finite_tensor(), "model.embed_tokens.weight");
   EXPECT_EQ(policy->score(kSequences).logprobs, before);
+}
+
+TEST(Policy, GoesOnFromItsStateBitForBit) {
+  const auto policy = make_policy(tiny(Architecture::kQwen2), 1);
+  take_steps(*policy, 2);
+  const std::vector<StateTensor> state = policy->state();
+  take_steps(*policy, 3);
+
+  const auto again = make_policy(tiny(Architecture::kQwen2), 2);
+  take_steps(*again, 1);
+  ASSERT_TRUE(again->restore(state));
+  EXPECT_EQ(again->state(), state);
+  take_steps(*again, 3);
+  EXPECT_EQ(again->state(), policy->state());
+}
+
+TEST(Policy, RefusesTheStateOfAnotherModel) {
+  ModelConfig larger = tiny(Architecture::kLlama);
+  larger.intermediate_size *= 2;
+  const auto restored =
+      make_policy(tiny(Architecture::kLlama), 1)->restore(make_policy(larger, 1)->state());
+  ASSERT_FALSE(restored);
+  EXPECT_THAT(restored.error().message(), testing::HasSubstr("mlp.up_proj.weight of this shape"));
 }
 
 class VersionCheckTest : public testing::Test {
@@ -201,6 +225,26 @@ TEST_F(VersionCheckTest, CountsTokensThatNameAnotherVersionAsWrong) {
   EXPECT_EQ(count(sample(config_, second_, prompt_, "step-1")).wrong, 10u);
   EXPECT_EQ(count(sample(config_, third_, prompt_, "step-0")).wrong, 10u);
   EXPECT_EQ(count(sample(config_, third_, prompt_, "step-7")).wrong, 10u);
+}
+
+TEST_F(VersionCheckTest, ChecksEachPartOfAnAnswerThatSpansAnUpdate) {
+  // As a server with `on_update`: "recompute" makes them: the rest is what the new weights alone
+  // would make of the text so far.
+  Rollout rollout = sample(config_, second_, prompt_, "step-0");
+  rollout.tokens.resize(4);
+  rollout.logprobs.resize(4);
+  auto so_far = prompt_;
+  so_far.insert(so_far.end(), rollout.tokens.begin(), rollout.tokens.end());
+  const Rollout rest = sample(config_, third_, so_far, "step-1");
+  rollout.tokens.insert(rollout.tokens.end(), rest.tokens.begin(), rest.tokens.end());
+  rollout.logprobs.insert(rollout.logprobs.end(), rest.logprobs.begin(), rest.logprobs.end());
+  rollout.versions = {{"step-0", 0, 4}, {"step-1", 4, 14}};
+
+  const VersionCounts counts = count(rollout);
+  EXPECT_EQ(counts.checked, 14u);
+  EXPECT_EQ(counts.wrong, 0u);
+  rollout.versions = {{"step-0", 0, 5}, {"step-1", 5, 14}};
+  EXPECT_EQ(count(rollout).wrong, 1u);
 }
 
 TEST_F(VersionCheckTest, CountsOneChangedBitAsWrong) {

@@ -6,6 +6,8 @@
 #include <boost/json.hpp>
 #include <fmt/format.h>
 
+#include "weft/format/json.h"
+
 namespace weft {
 namespace {
 
@@ -46,90 +48,37 @@ double sum(const std::vector<double>& values) {
   return total;
 }
 
-// ---- The plot: panels one below the other, each with its own scale. ----
+// Puts one field of a JSON object into a metric.
+class FieldReader {
+ public:
+  explicit FieldReader(const boost::json::object& object) : object_(object) {}
 
-constexpr double kWidth = 860, kPanelHeight = 190, kLeft = 70, kRight = 20, kTop = 34, kGap = 46;
+  void operator()(std::string_view name, auto& field) {
+    const boost::json::value* const value = object_.if_contains(name);
+    if ((value == nullptr || !read(*value, field)) && !error_) {
+      error_ = Error(ErrorCode::kCorrupt, fmt::format("a step's {} is missing or wrong", name));
+    }
+  }
+  void operator()(std::string_view name, std::optional<double>& field) {
+    if (object_.contains(name)) (*this)(name, field.emplace());
+  }
+  const std::optional<Error>& error() const { return error_; }
 
-struct Series {
-  std::string_view name;
-  std::string_view colour;
-  std::vector<std::pair<double, double>> points;
+ private:
+  static bool read(const boost::json::value& value, std::string& field) {
+    if (value.is_string()) field = value.get_string();
+    return value.is_string();
+  }
+  template <typename T>
+  static bool read(const boost::json::value& value, T& field) {
+    boost::system::error_code error;
+    field = value.to_number<T>(error);
+    return !error;
+  }
+
+  const boost::json::object& object_;
+  std::optional<Error> error_;
 };
-
-struct Panel {
-  std::string_view title;
-  bool is_logarithmic = false;
-  double least = 0, most = 1;
-  std::vector<Series> series;
-};
-
-std::string draw_panel(const Panel& panel, double top, double steps) {
-  const double bottom = top + kPanelHeight;
-  const auto x_of = [&](double x) {
-    return kLeft + (kWidth - kLeft - kRight) * x / std::max(1.0, steps);
-  };
-  const auto scaled = [&](double y) {
-    return panel.is_logarithmic ? std::log10(std::max(y, panel.least)) : y;
-  };
-  const double low = scaled(panel.least), high = scaled(panel.most);
-  const auto y_of = [&](double y) {
-    return bottom - kPanelHeight * (std::clamp(scaled(y), low, high) - low) / (high - low);
-  };
-  std::string svg = fmt::format("<text x=\"{}\" y=\"{}\" class=\"title\">{}</text>\n", kLeft,
-                                top - 12, panel.title);
-  for (int tick = 0; tick <= 4; ++tick) {
-    const double at = low + (high - low) * tick / 4;
-    const double y = bottom - kPanelHeight * tick / 4;
-    svg += fmt::format("<line x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\" class=\"grid\"/>\n", kLeft,
-                       kWidth - kRight, y, y);
-    svg += fmt::format("<text x=\"{}\" y=\"{}\" class=\"tick\">{:.3g}</text>\n", kLeft - 8, y + 4,
-                       panel.is_logarithmic ? std::pow(10, at) : at);
-  }
-  double legend = kWidth - kRight;
-  for (const Series& series : panel.series) {
-    std::string path;
-    for (const auto& [x, y] : series.points)
-      path += fmt::format("{:.1f},{:.1f} ", x_of(x), y_of(y));
-    svg += fmt::format("<polyline points=\"{}\" stroke=\"{}\"/>\n", path, series.colour);
-    svg += fmt::format("<text x=\"{}\" y=\"{}\" class=\"legend\" style=\"fill:{}\">{}</text>\n",
-                       legend, top - 12, series.colour, series.name);
-    legend -= 12 + 7 * static_cast<double>(series.name.size());
-  }
-  return svg;
-}
-
-// The least power of ten that is no less than `value`.
-double power_of_ten_above(double value) {
-  return value > 0 ? std::pow(10, std::ceil(std::log10(value))) : 1;
-}
-
-std::vector<Panel> make_panels(const RunSummary& summary, std::span<const StepMetrics> steps) {
-  Series greedy{"held-out, greedy", "#0b6e4f", {{0, summary.solve_rate_start}}};
-  Series sampled{"held-out, sampled", "#d1603d", {{0, summary.sampled_solve_rate_start}}};
-  Series reward{"reward of the step", "#9aa5b1", {}};
-  Series difference{"nats", "#3d5a80", {}};
-  Series sync{"sync", "#6a4c93", {}};
-  Series pause{"pause of generation", "#e07a5f", {}};
-  for (const StepMetrics& m : steps) {
-    const auto step = static_cast<double>(m.step);
-    if (m.greedy_solve_rate) greedy.points.emplace_back(step, *m.greedy_solve_rate);
-    if (m.sampled_solve_rate) sampled.points.emplace_back(step, *m.sampled_solve_rate);
-    reward.points.emplace_back(step, m.reward);
-    difference.points.emplace_back(step, m.logprob_max_abs_diff);
-    sync.points.emplace_back(step, m.sync_ms);
-    pause.points.emplace_back(step, m.pause_us / 1000);
-  }
-  const double difference_most =
-      std::ranges::max(column(steps, &StepMetrics::logprob_max_abs_diff));
-  const double sync_most = std::ranges::max(column(steps, &StepMetrics::sync_ms));
-  return {{"Solve rate", false, 0, 1, {reward, sampled, greedy}},
-          {"Largest difference of log-probabilities, trainer and server",
-           true,
-           1e-7,
-           std::max(1e-4, power_of_ten_above(difference_most)),
-           {difference}},
-          {"Weight sync, milliseconds a step", false, 0, std::max(1.0, sync_most), {sync, pause}}};
-}
 
 }  // namespace
 
@@ -155,35 +104,20 @@ std::string step_line(const StepMetrics& m, std::uint64_t steps) {
   return line;
 }
 
-std::string step_json(const StepMetrics& m) {
+std::string step_json(const StepMetrics& metrics) {
   JsonObject out(", ");
-  out.add("step", m.step);
-  out.add("version", m.version);
-  out.add("reward", m.reward);
-  out.add("solve_rate", m.solve_rate);
-  out.add("greedy_solve_rate", m.greedy_solve_rate);
-  out.add("sampled_solve_rate", m.sampled_solve_rate);
-  out.add("loss", m.loss);
-  out.add("grad_norm", m.grad_norm);
-  out.add("learning_rate", m.learning_rate);
-  out.add("clipped_share", m.clipped_share);
-  out.add("logprob_max_abs_diff", m.logprob_max_abs_diff);
-  out.add("tokens", m.tokens);
-  out.add("tokens_checked", m.versions.checked);
-  out.add("tokens_with_wrong_version", m.versions.wrong);
-  out.add("tokens_discriminating", m.versions.discriminating);
-  out.add("sync_bytes", m.sync_bytes);
-  out.add("sync_full_bytes", m.sync_full_bytes);
-  out.add("sync_delta_bytes", m.sync_delta_bytes);
-  out.add("sync_fell_back", m.sync_fell_back);
-  out.add("sync_ms", m.sync_ms);
-  out.add("pause_us", m.pause_us);
-  out.add("rollout_ms", m.rollout_ms);
-  out.add("update_ms", m.update_ms);
-  out.add("check_ms", m.check_ms);
-  out.add("tokens_per_s", m.tokens_per_s);
-  out.add("decode_step_ms", m.decode_step_ms);
+  visit_metrics(metrics, [&](std::string_view name, const auto& field) { out.add(name, field); });
   return "{" + out.fields() + "}";
+}
+
+Result<StepMetrics> parse_step_json(std::string_view json) {
+  WEFT_TRY(const boost::json::value root, parse_json(json));
+  if (!root.is_object()) return Error(ErrorCode::kCorrupt, "a step must be a JSON object");
+  StepMetrics metrics;
+  FieldReader reader(root.get_object());
+  visit_metrics(metrics, reader);
+  if (reader.error()) return *reader.error();
+  return metrics;
 }
 
 std::string summary_json(const RunSummary& summary, std::span<const StepMetrics> steps) {
@@ -223,33 +157,6 @@ std::string summary_json(const RunSummary& summary, std::span<const StepMetrics>
   out.add("seconds", summary.seconds);
   out.add("failure", summary.failure);
   return "{\n  " + out.fields() + "\n}\n";
-}
-
-std::string plot_svg(const RunSummary& summary, std::span<const StepMetrics> steps) {
-  if (steps.empty()) return "";
-  const std::vector<Panel> panels = make_panels(summary, steps);
-  const double height = 40 + static_cast<double>(panels.size()) * (kPanelHeight + kGap) + 20;
-  std::string svg = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" "
-      "height=\"{1}\">\n"
-      "<style>text{{font:12px "
-      "sans-serif;fill:#333}}.title{{font-weight:bold}}.tick{{text-anchor:end}}"
-      ".legend{{text-anchor:end}}.grid{{stroke:#e4e7eb}}polyline{{fill:none;stroke-width:1.6}}</"
-      "style>\n"
-      "<rect width=\"{0}\" height=\"{1}\" fill=\"white\"/>\n"
-      "<text x=\"{2}\" y=\"22\">weft train: {3}, seed {4}</text>\n",
-      kWidth, height, kLeft, summary.task, summary.seed);
-  double top = 40 + kTop;
-  const double last = static_cast<double>(steps.back().step);
-  for (const Panel& panel : panels) {
-    svg += draw_panel(panel, top, last);
-    top += kPanelHeight + kGap;
-  }
-  svg += fmt::format(
-      "<text x=\"{}\" y=\"{}\">step 0</text><text x=\"{}\" y=\"{}\" class=\"tick\">step "
-      "{}</text>\n",
-      kLeft, top - kGap + 18, kWidth - kRight, top - kGap + 18, steps.back().step);
-  return svg + "</svg>\n";
 }
 
 }  // namespace weft

@@ -1,19 +1,22 @@
 #pragma once
-// What a run says about itself: a line and a JSON object for each step, a summary, a plot. Pure
+// What a run says about itself: a line and a JSON object for each step, and a summary. Pure
 // functions on values. Fields named *_ms, *_us, *_s, *_per_s and `seconds` are measured times;
-// everything else is a function of the config and its seed.
+// everything else is, in the synchronous flow, a function of the config and its seed.
 
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "weft/base/result.h"
 #include "weft/trainer/version_check.h"
 
 namespace weft {
 
-// One GRPO step: the version that was published for it, its rollouts, the update that followed.
+// One step: its experience, the update that followed, the version that was published after it. What
+// metrics.jsonl says of it is visit_metrics(), below.
 struct StepMetrics {
   std::uint64_t step = 0;
   std::string version;
@@ -24,9 +27,23 @@ struct StepMetrics {
   double loss = 0;
   double grad_norm = 0;
   double learning_rate = 0;
-  double clipped_share = 0;         // of tokens
-  double logprob_max_abs_diff = 0;  // trainer against server, over all sampled tokens
-  std::uint64_t tokens = 0;         // sampled
+  double clipped_share = 0;       // of tokens
+  std::optional<double> kl;       // of the policy to its reference, nats a token
+  std::optional<double> entropy;  // of the policy, nats a token
+  // Trainer against server, over the tokens that the newest version sampled.
+  double logprob_max_abs_diff = 0;
+  double logprob_mean_abs_diff = 0;
+  std::uint64_t answers = 0;  // sampled
+  std::uint64_t tokens = 0;   // of them
+  // How many versions were published between the one that a token is from and the step that learns
+  // from it, over the tokens.
+  double lag_mean = 0;
+  std::uint64_t lag_max = 0;
+  std::uint64_t answers_spanning = 0;  // that come from more than one version
+  std::uint64_t dropped_old = 0;       // answers past the bound of the lag: not learned from
+  std::uint64_t dropped_unscored = 0;  // answers without a score: not learned from
+  std::uint64_t score_requests = 0, score_retries = 0;  // of a scorer elsewhere
+  std::uint64_t servers_lost = 0, servers_back = 0, requests_redealt = 0;
   VersionCounts versions;
   std::uint64_t sync_bytes = 0;        // sent
   std::uint64_t sync_full_bytes = 0;   // of the version, once for each server
@@ -36,6 +53,7 @@ struct StepMetrics {
   double pause_us =
       0;  // between the server's last step on the old weights and the first on the new
   double rollout_ms = 0, update_ms = 0, check_ms = 0;
+  double wait_ms = 0;       // for experience, while nothing was learned
   double tokens_per_s = 0;  // of the rollouts
   double decode_step_ms =
       0;  // mean of the engine's steps in the rollouts, by the server's /metrics
@@ -52,14 +70,61 @@ struct RunSummary {
   std::optional<std::string> failure;  // why the run's own checks failed
 };
 
+// Calls visit(name, field) for every field of metrics.jsonl, in its order. An optional that is
+// empty is not there.
+template <typename Metrics, typename Visit>
+void visit_metrics(Metrics& m, Visit&& visit) {
+  visit("step", m.step);
+  visit("version", m.version);
+  visit("reward", m.reward);
+  visit("solve_rate", m.solve_rate);
+  visit("greedy_solve_rate", m.greedy_solve_rate);
+  visit("sampled_solve_rate", m.sampled_solve_rate);
+  visit("loss", m.loss);
+  visit("grad_norm", m.grad_norm);
+  visit("learning_rate", m.learning_rate);
+  visit("clipped_share", m.clipped_share);
+  visit("kl", m.kl);
+  visit("entropy", m.entropy);
+  visit("logprob_max_abs_diff", m.logprob_max_abs_diff);
+  visit("logprob_mean_abs_diff", m.logprob_mean_abs_diff);
+  visit("answers", m.answers);
+  visit("tokens", m.tokens);
+  visit("lag_mean", m.lag_mean);
+  visit("lag_max", m.lag_max);
+  visit("answers_spanning", m.answers_spanning);
+  visit("dropped_old", m.dropped_old);
+  visit("dropped_unscored", m.dropped_unscored);
+  visit("score_requests", m.score_requests);
+  visit("score_retries", m.score_retries);
+  visit("servers_lost", m.servers_lost);
+  visit("servers_back", m.servers_back);
+  visit("requests_redealt", m.requests_redealt);
+  visit("tokens_checked", m.versions.checked);
+  visit("tokens_with_wrong_version", m.versions.wrong);
+  visit("tokens_discriminating", m.versions.discriminating);
+  visit("sync_bytes", m.sync_bytes);
+  visit("sync_full_bytes", m.sync_full_bytes);
+  visit("sync_delta_bytes", m.sync_delta_bytes);
+  visit("sync_fell_back", m.sync_fell_back);
+  visit("sync_ms", m.sync_ms);
+  visit("pause_us", m.pause_us);
+  visit("rollout_ms", m.rollout_ms);
+  visit("wait_ms", m.wait_ms);
+  visit("update_ms", m.update_ms);
+  visit("check_ms", m.check_ms);
+  visit("tokens_per_s", m.tokens_per_s);
+  visit("decode_step_ms", m.decode_step_ms);
+}
+
 // One line for people.
 std::string step_line(const StepMetrics& metrics, std::uint64_t steps);
 // One JSON object, without a line end.
 std::string step_json(const StepMetrics& metrics);
+// What step_json() wrote, doubles to 15 digits. Errors: kCorrupt naming the field.
+Result<StepMetrics> parse_step_json(std::string_view json);
 // One JSON object over several lines.
 std::string summary_json(const RunSummary& summary, std::span<const StepMetrics> steps);
-// Reward and solve rates, log-probability difference, sync time, as an SVG of its own.
-std::string plot_svg(const RunSummary& summary, std::span<const StepMetrics> steps);
 
 // The nearest-rank percentile; 0 for no values. Requires: 0 < percent <= 100.
 double percentile(std::vector<double> values, double percent);

@@ -50,14 +50,22 @@ TEST(SummaryJson, SumsOverTheSteps) {
   EXPECT_EQ(json.count("failure"), 0u);
 }
 
-TEST(PlotSvg, DrawsEachSeries) {
-  const std::vector<StepMetrics> steps{metrics(1), metrics(2)};
-  const std::string svg = plot_svg({}, steps);
+TEST(StepJson, IsReadAgain) {
+  StepMetrics m = metrics(3);
+  m.kl = 0.1 + 0.2;
+  m.lag_max = 4;
+  const auto again = parse_step_json(step_json(m));
+  ASSERT_TRUE(again) << again.error().message();
+  EXPECT_EQ(again->version, "step-3");
+  EXPECT_EQ(again->lag_max, 4u);
+  EXPECT_DOUBLE_EQ(*again->kl, 0.1 + 0.2);
+  EXPECT_DOUBLE_EQ(again->logprob_max_abs_diff, m.logprob_max_abs_diff);
+  EXPECT_FALSE(again->greedy_solve_rate);
 
-  EXPECT_THAT(svg, HasSubstr("<svg xmlns"));
-  EXPECT_THAT(svg, HasSubstr("held-out, greedy"));
-  EXPECT_THAT(svg, HasSubstr("Weight sync"));
-  EXPECT_THAT(svg, testing::Not(HasSubstr("nan")));
+  EXPECT_THAT(parse_step_json(R"({"step": 1, "version": 2})").error().message(),
+              HasSubstr("a step's version is missing or wrong"));
+  EXPECT_FALSE(parse_step_json("[]"));
+  EXPECT_FALSE(parse_step_json(R"({"step": 1)"));
 }
 
 TEST(Percentile, IsTheNearestRank) {

@@ -1,28 +1,21 @@
 #include "weft/trainer/run.h"
 
 #include <chrono>
-#include <cstdlib>
+#include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "weft/base/file.h"
+#include "weft/trainer/live_view.h"
+#include "weft/trainer/plot.h"
 #include "weft/trainer/save.h"
 
 namespace weft {
 namespace {
 
-http::Request get_request(std::string target) {
-  http::Request request;
-  request.method = "GET";
-  request.target = std::move(target);
-  return request;
-}
-
-// The value of a metric in Prometheus' text format; 0 if the server does not have it.
-double metric_value(std::string_view page, std::string_view name) {
-  const std::size_t at = page.find(fmt::format("\n{}{{", name));
-  const std::size_t value = at == std::string_view::npos ? at : page.find("} ", at);
-  return value == std::string_view::npos ? 0 : std::strtod(page.data() + value + 2, nullptr);
+std::chrono::milliseconds milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1e3));
 }
 
 }  // namespace
@@ -47,32 +40,28 @@ Result<void> Run::blocking_prepare() {
                                    static_cast<unsigned>(config_.threads)));
   WEFT_TRY(sync_, WeightSync::create(config_, model_, *policy_));
   WEFT_TRY_VOID(blocking_save_model(out_ / "start", model_json_, *sync_->published()));
-  metrics_file_.open(out_ / "metrics.jsonl", std::ios::trunc);
-  if (!metrics_file_) {
-    return Error(ErrorCode::kForbidden, (out_ / "metrics.jsonl").string() + ": cannot write");
-  }
-  return {};
+  return blocking_open_books();
 }
 
 Result<void> Run::blocking_connect() {
   WEFT_TRY(const auto urls, environment_.blocking_servers(out_ / "start"));
-  http::ClientOptions options;
-  options.request_timeout =
-      std::chrono::milliseconds(static_cast<std::int64_t>(config_.server.request_timeout_s * 1e3));
-  options.idle_timeout = options.request_timeout;  // a generation answers when it is done
-  std::vector<http::Client*> servers;
-  for (const std::string& text : urls) {
-    WEFT_TRY(auto url, http::Url::parse(text));
-    servers_.push_back(http::Client::make(std::move(url), options));
-    servers.push_back(servers_.back().get());
-    auto health = servers_.back()->blocking_send(get_request("/health"));
-    if (!health) {
-      return std::move(health).error().with_context(
-          fmt::format("no server at {} (`weft serve {} --deterministic` starts one)", text,
-                      (out_ / "start").string()));
-    }
+  WEFT_TRY(auto layout, WeightLayout::make(expected_tensors(model_)));
+  ServerPoolOptions options;
+  options.request_timeout = milliseconds(config_.server.request_timeout_s);
+  // Nobody starts a spawned server again.
+  options.patience = milliseconds(config_.server.spawn ? 0 : config_.server.patience_s);
+  options.deltas = config_.server.deltas;
+  options.print = [this](std::string_view line) { print(line); };
+  options.stop = environment_.stop;
+  auto servers = ServerPool::blocking_connect(
+      urls, std::make_shared<const WeightLayout>(std::move(layout)), std::move(options));
+  if (!servers) {
+    return Error(servers.error().code(),
+                 fmt::format("{} (`weft serve {} --deterministic` starts one that will do)",
+                             servers.error().message(), (out_ / "start").string()));
   }
-  sync_->connect(std::move(servers));
+  servers_ = std::move(*servers);
+  sync_->connect(*servers_);
   return {};
 }
 
@@ -83,6 +72,11 @@ Result<void> Run::stop_if_asked() const {
 
 Result<void> Run::blocking_publish(std::uint64_t version, StepMetrics& metrics) {
   return sync_->blocking_publish(*policy_, version, metrics);
+}
+
+Result<void> Run::blocking_publish_again(std::uint64_t version) {
+  StepMetrics unrecorded;
+  return sync_->blocking_publish(*policy_, version, unrecorded);
 }
 
 Result<void> Run::blocking_check_versions(const Experience& experience, std::uint64_t offset,
@@ -103,6 +97,11 @@ Result<void> Run::check_bounds(const StepMetrics& metrics) const {
                     "name",
                     metrics.step, metrics.versions.wrong, metrics.versions.checked));
   }
+  if (metrics.lag_max > 0 && !config_.flow.asynchronous && !config_.fault.no_sync) {
+    return Error(ErrorCode::kCorrupt,
+                 fmt::format("step {}: tokens come from up to {} versions before the newest one",
+                             metrics.step, metrics.lag_max));
+  }
   if (!(metrics.logprob_max_abs_diff <= config_.check.max_logprob_diff)) {
     return Error(
         ErrorCode::kCorrupt,
@@ -111,6 +110,21 @@ Result<void> Run::check_bounds(const StepMetrics& metrics) const {
                     metrics.step, metrics.logprob_max_abs_diff, config_.check.max_logprob_diff));
   }
   return {};
+}
+
+Result<void> Run::check_finite(std::string_view where, double loss, double gradient_norm,
+                               double learning_rate) const {
+  if (std::isfinite(loss) && std::isfinite(gradient_norm)) return {};
+  const std::string& tensor = policy_->non_finite_tensor();
+  const bool is_saved = std::filesystem::exists(out_ / "state.safetensors");
+  return Error(
+      ErrorCode::kInternal,
+      fmt::format("{}: {} is not finite (the learning rate is {:g}); {}", where,
+                  tensor.empty() ? "the loss" : "the gradient of " + tensor, learning_rate,
+                  is_saved ? fmt::format("{0}/checkpoint and {0}/state.safetensors are as they "
+                                         "were saved last",
+                                         out_.string())
+                           : "nothing was saved yet"));
 }
 
 Result<void> Run::check_discriminating_share() const {
@@ -123,31 +137,29 @@ Result<void> Run::check_discriminating_share() const {
                   share, config_.check.min_discriminating_share));
 }
 
-double Run::blocking_engine_total(std::string_view metric) const {
-  double total = 0;
-  for (const auto& server : servers_) {
-    const auto page = server->blocking_send(get_request("/metrics"));
-    if (page && page->status == 200) total += metric_value(page->body, metric);
-  }
-  return total;
-}
-
-Result<void> Run::blocking_record(const StepMetrics& metrics, std::uint64_t steps) {
+Result<void> Run::blocking_record(StepMetrics metrics, std::uint64_t steps) {
+  const PoolCounts counts = servers_->counts();
+  metrics.servers_lost = counts.lost - recorded_.lost;
+  metrics.servers_back = counts.taken_back - recorded_.taken_back;
+  metrics.requests_redealt = counts.redealt - recorded_.redealt;
+  recorded_ = counts;
   steps_.push_back(metrics);
-  print(step_line(metrics, steps));
-  metrics_file_ << step_json(metrics) << std::endl;
-  if (!metrics_file_) {
-    return Error(ErrorCode::kNoSpace, (out_ / "metrics.jsonl").string() + ": cannot write");
+  if (environment_.show) {
+    environment_.show(live_view(summary_, steps_, steps, clock_.seconds()));
+  } else {
+    print(step_line(metrics, steps));
   }
-  return {};
+  return metrics_file_->blocking_append(step_json(metrics));
 }
 
 Result<void> Run::blocking_finish(std::optional<Error> failure) {
   WEFT_TRY_VOID(blocking_save_model(out_ / "checkpoint", model_json_, *sync_->published()));
-  summary_.seconds = clock_.seconds();
+  summary_.seconds = seconds_before_ + clock_.seconds();
   if (failure) summary_.failure = failure->message();
   WEFT_TRY_VOID(blocking_write_file(out_ / "summary.json", summary_json(summary_, steps_)));
   WEFT_TRY_VOID(blocking_write_file(out_ / "plot.svg", plot_svg(summary_, steps_)));
+  WEFT_TRY_VOID(blocking_write_file(out_ / "report.html",
+                                    report_html(summary_, steps_, train_config_toml(config_))));
   if (failure) return std::move(*failure);
   return {};
 }

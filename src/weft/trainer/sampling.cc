@@ -1,16 +1,53 @@
 #include "weft/trainer/sampling.h"
 
 #include <algorithm>
-#include <numeric>
+#include <thread>
+#include <utility>
 
+#include <fmt/format.h>
+
+#include "weft/trainer/experience_measures.h"
 #include "weft/trainer/stopwatch.h"
 
 namespace weft {
 namespace {
 
-double solved_share(std::span<const double> rewards) {
-  return static_cast<double>(std::ranges::count(rewards, 1.0)) /
-         static_cast<double>(rewards.size());
+struct EngineTotals {
+  double steps = 0, seconds = 0;
+};
+
+EngineTotals engine_totals(Run& run) {
+  return {run.servers().blocking_engine_total("weft_engine_steps_total"),
+          run.servers().blocking_engine_total("weft_engine_step_seconds_total")};
+}
+
+// Sets the rewards; groups with an answer that has none are dropped, or are an error.
+Result<void> blocking_add_rewards(const TrainConfig& config, Scorer& scorer, Batch& batch) {
+  const ScoreCounts before = scorer.counts();
+  WEFT_TRY(const auto scores, scorer.blocking_score(batch.experience));
+  Experience& experience = batch.experience;
+  std::vector<bool> keep(experience.problems.size(), true);
+  std::size_t unscored = 0;
+  for (std::size_t i = 0; i < scores.size(); ++i) {
+    experience.rewards[i] = scores[i].value_or(0);  // which is not kept
+    if (scores[i]) continue;
+    keep[i / experience.group_size] = false;
+    ++unscored;
+  }
+  if (unscored > 0 && config.score.on_failure == "stop") {
+    return Error(ErrorCode::kInternal,
+                 fmt::format("{} of {} answers have no score after {} retries (score.on_failure = "
+                             "\"drop\" would go on without them)",
+                             unscored, scores.size(), config.score.retries));
+  }
+  batch.metrics.dropped_unscored = keep_problems(experience, keep);
+  if (experience.problems.empty()) {
+    return Error(ErrorCode::kInternal, "every problem of a step has an answer without a score");
+  }
+  const ScoreCounts after = scorer.counts();
+  batch.metrics.score_requests = after.requests - before.requests;
+  batch.metrics.score_retries = after.retries - before.retries;
+  return {};
 }
 
 }  // namespace
@@ -27,7 +64,7 @@ Result<Experience> blocking_sample(Run& run, std::vector<Problem> problems,
                         .max_tokens = run.task().max_answer_tokens(),
                         .seed = seed});
   }
-  WEFT_TRY(auto groups, blocking_roll_out(run.servers(), requests, run.model().vocab_size));
+  WEFT_TRY(auto groups, run.servers().blocking_roll_out(requests, run.model().vocab_size));
   Experience experience;
   experience.group_size = plan.count;
   for (std::size_t i = 0; i < groups.size(); ++i) {
@@ -43,32 +80,46 @@ Result<Experience> blocking_sample(Run& run, std::vector<Problem> problems,
   return experience;
 }
 
-Result<std::vector<double>> RuleScorer::blocking_score(const Experience& experience) {
-  return experience.rule_rewards;
+std::chrono::milliseconds hold_back(const TrainConfig& config) {
+  return std::chrono::milliseconds(config.fault.hold_back_ms);
+}
+
+Result<Batch> blocking_collect(Run& run, Scorer& scorer, std::uint64_t number) {
+  const EngineTotals before = engine_totals(run);
+  const Stopwatch clock;
+  const GrpoSection& grpo = run.config().grpo;
+  run.problems().restore(derive_seed(run.config().seed, kProblemSeed, number));
+  auto experience = blocking_sample(run, run.problems().draw(grpo.prompts),
+                                    {.count = grpo.group_size,
+                                     .temperature = grpo.temperature,
+                                     .use = kRolloutSeed,
+                                     .step = number});
+  if (!experience) {
+    return std::move(experience).error().with_context(fmt::format("sampling for step {}", number));
+  }
+  Batch batch{*std::move(experience), {}};
+  WEFT_TRY_VOID(blocking_add_rewards(run.config(), scorer, batch));
+  StepMetrics& metrics = batch.metrics;
+  metrics.rollout_ms = clock.ms();
+  const EngineTotals after = engine_totals(run);
+  const double steps = after.steps - before.steps;
+  metrics.decode_step_ms = steps > 0 ? (after.seconds - before.seconds) / steps * 1e3 : 0;
+  for (const Rollout& rollout : batch.experience.rollouts) metrics.tokens += rollout.tokens.size();
+  metrics.answers = batch.experience.rollouts.size();
+  metrics.tokens_per_s = static_cast<double>(metrics.tokens) / (metrics.rollout_ms / 1e3);
+  return batch;
 }
 
 Result<Experience> SynchronousSource::blocking_next(StepMetrics& metrics) {
-  const double steps_before = run_.blocking_engine_total("weft_engine_steps_total");
-  const double seconds_before = run_.blocking_engine_total("weft_engine_step_seconds_total");
+  const std::uint64_t step = metrics.step;
   const Stopwatch clock;
-  const GrpoSection& grpo = run_.config().grpo;
-  WEFT_TRY(Experience experience, blocking_sample(run_, run_.problems().draw(grpo.prompts),
-                                                  {.count = grpo.group_size,
-                                                   .temperature = grpo.temperature,
-                                                   .use = kRolloutSeed,
-                                                   .step = metrics.step}));
-  WEFT_TRY(experience.rewards, scorer_.blocking_score(experience));
-  metrics.rollout_ms = clock.ms();
-  const double engine_steps = run_.blocking_engine_total("weft_engine_steps_total") - steps_before;
-  const double engine_seconds =
-      run_.blocking_engine_total("weft_engine_step_seconds_total") - seconds_before;
-  metrics.decode_step_ms = engine_steps > 0 ? engine_seconds / engine_steps * 1e3 : 0;
-  for (const Rollout& rollout : experience.rollouts) metrics.tokens += rollout.tokens.size();
-  metrics.tokens_per_s = static_cast<double>(metrics.tokens) / (metrics.rollout_ms / 1e3);
-  metrics.reward = std::accumulate(experience.rewards.begin(), experience.rewards.end(), 0.0) /
-                   static_cast<double>(experience.rewards.size());
-  metrics.solve_rate = solved_share(experience.rule_rewards);
-  return experience;
+  WEFT_TRY(Batch batch, blocking_collect(run_, scorer_, step));
+  std::this_thread::sleep_for(hold_back(run_.config()));
+  metrics = batch.metrics;
+  metrics.step = step;
+  metrics.wait_ms = clock.ms();
+  measure_experience(batch.experience, step - 1, metrics);
+  return std::move(batch.experience);
 }
 
 Result<void> blocking_measure(Run& run, std::uint64_t step, StepMetrics& metrics) {

@@ -2,7 +2,9 @@
 // Sampling: answers of a run's servers to problems, as experience. SynchronousSource is the flow in
 // which a step's answers all come from the version before it.
 
+#include <chrono>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "weft/base/result.h"
@@ -23,13 +25,21 @@ struct SamplingPlan {
 Result<Experience> blocking_sample(Run& run, std::vector<Problem> problems,
                                    const SamplingPlan& plan);
 
-// Rewards by the task's own rule. Immutable.
-class RuleScorer final : public Scorer {
- public:
-  Result<std::vector<double>> blocking_score(const Experience& experience) override;
+// One step's answers, scored, with the metrics of how they were made.
+struct Batch {
+  Experience experience;
+  StepMetrics metrics;
 };
 
-// One thread.
+// Samples and scores the batch of step `number`, whose problems are a function of it and the run's
+// seed. What the scorer had no score for is dropped, or an error, as score.on_failure says. Calls
+// problems() and servers() of `run` alone. Blocks. Errors: the servers' and the scorer's.
+Result<Batch> blocking_collect(Run& run, Scorer& scorer, std::uint64_t number);
+
+// fault.hold_back_ms.
+std::chrono::milliseconds hold_back(const TrainConfig& config);
+
+// Every batch is sampled when it is asked for. One thread.
 class SynchronousSource final : public ExperienceSource {
  public:
   // Both must outlive it.

@@ -33,33 +33,55 @@ double greedy_by_teacher(Run& run) {
   return static_cast<double>(solved) / static_cast<double>(sequences.size());
 }
 
+// How far fine-tuning is: the last measurement decides whether it goes on.
+class Progress final : public StatePart {
+ public:
+  void save(RunState& state) const override { state.put("fine_tuning.greedy", greedy); }
+  Result<void> restore(const RunState& state) override {
+    WEFT_TRY(greedy, state.number("fine_tuning.greedy"));
+    return {};
+  }
+
+  double greedy = 0;
+};
+
+// One step on new answers. Returns the loss.
+Result<double> fine_tune_step(Run& run, std::uint64_t step) {
+  const SftSection& sft = run.config().sft;
+  // Cross-entropy: minus the mean log-probability of the answers' tokens.
+  const std::vector<float> logprobs =
+      run.policy().forward(sequences_of(run.problems().draw_demonstrations(sft.batch)));
+  const auto count = static_cast<float>(logprobs.size());
+  run.policy().backward(std::vector<float>(logprobs.size(), -1.0f / count));
+  const double loss = -std::accumulate(logprobs.begin(), logprobs.end(), 0.0) / count;
+  const double warmup = static_cast<double>(step) / static_cast<double>(sft.warmup_steps + 1);
+  const double learning_rate = sft.learning_rate * std::min(1.0, warmup);
+  const double norm = run.policy().step(learning_rate);
+  WEFT_TRY_VOID(
+      run.check_finite(fmt::format("fine-tuning step {}", step), loss, norm, learning_rate));
+  return loss;
+}
+
 }  // namespace
 
 Result<void> blocking_fine_tune(Run& run) {
   const SftSection& sft = run.config().sft;
   run.policy().reset_optimizer({.beta2 = 0.98});
-  double greedy = greedy_by_teacher(run);
-  for (std::uint64_t step = 1; step <= sft.max_steps && greedy < sft.stop_at; ++step) {
+  Progress progress;
+  WEFT_TRY(const std::optional<std::uint64_t> first, run.begin_phase(Phase::kFineTune, progress));
+  if (!first) return {};
+  if (*first == 1) progress.greedy = greedy_by_teacher(run);
+  for (std::uint64_t step = *first; step <= sft.max_steps && progress.greedy < sft.stop_at;
+       ++step) {
     WEFT_TRY_VOID(run.stop_if_asked());
-    // Cross-entropy: minus the mean log-probability of the answers' tokens.
-    const std::vector<float> logprobs =
-        run.policy().forward(sequences_of(run.problems().draw(sft.batch)));
-    const auto count = static_cast<float>(logprobs.size());
-    run.policy().backward(std::vector<float>(logprobs.size(), -1.0f / count));
-    const double warmup = static_cast<double>(step) / static_cast<double>(sft.warmup_steps + 1);
-    const double loss = -std::accumulate(logprobs.begin(), logprobs.end(), 0.0) / count;
-    if (!std::isfinite(run.policy().step(sft.learning_rate * std::min(1.0, warmup))) ||
-        !std::isfinite(loss)) {
-      return Error(ErrorCode::kInternal,
-                   fmt::format("fine-tuning step {}: the loss or its gradient is "
-                               "not finite (sft.learning_rate is {})",
-                               step, sft.learning_rate));
-    }
+    WEFT_TRY(const double loss, fine_tune_step(run, step));
     run.summary().sft_steps = step;
-    if (step % sft.eval_every != 0) continue;
-    greedy = greedy_by_teacher(run);
-    run.print(
-        fmt::format("fine-tuning {:>4}  loss {:.4f}  held-out greedy {:.3f}", step, loss, greedy));
+    if (step % sft.eval_every == 0) {
+      progress.greedy = greedy_by_teacher(run);
+      run.print(fmt::format("fine-tuning {:>4}  loss {:.4f}  held-out greedy {:.3f}", step, loss,
+                            progress.greedy));
+    }
+    WEFT_TRY_VOID(run.blocking_end_step(Phase::kFineTune, step, progress));
   }
   return {};
 }

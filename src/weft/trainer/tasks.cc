@@ -261,13 +261,16 @@ Preference draw_preference(const Task& task, Problem problem, double min_margin,
   }
 }
 
+Result<void> ProblemSource::check_held_out(const Task& task, std::uint64_t held_out) {
+  if (held_out <= task.question_count() / 2) return {};
+  return Error(ErrorCode::kInvalidArgument,
+               fmt::format("task.held_out is {}, more than half of the {} questions there are",
+                           held_out, task.question_count()));
+}
+
 Result<ProblemSource> ProblemSource::make(const Task& task, std::uint64_t held_out,
                                           std::uint64_t seed) {
-  if (held_out > task.question_count() / 2) {
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("task.held_out is {}, more than half of the {} questions there are",
-                             held_out, task.question_count()));
-  }
+  WEFT_TRY_VOID(check_held_out(task, held_out));
   ProblemSource source(task, seed);
   Random random(kHeldOutSeed);
   while (source.held_out_.size() < held_out) {

@@ -86,8 +86,9 @@ Preference draw_preference(const Task& task, Problem problem, double min_margin,
 // train on. One thread.
 class ProblemSource {
  public:
-  // `task` must outlive it. Errors: kInvalidArgument if more than half of the questions were held
-  // out.
+  // Errors: kInvalidArgument if more than half of the questions were held out.
+  static Result<void> check_held_out(const Task& task, std::uint64_t held_out);
+  // `task` must outlive it. Errors: check_held_out().
   static Result<ProblemSource> make(const Task& task, std::uint64_t held_out, std::uint64_t seed);
 
   const std::vector<Problem>& held_out() const { return held_out_; }

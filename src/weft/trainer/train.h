@@ -19,12 +19,16 @@ struct TrainEnvironment {
   // Answers the URLs of servers of the model in `folder` (any weights), started or found. Blocks.
   std::function<Result<std::vector<std::string>>(const std::filesystem::path& folder)>
       blocking_servers;
-  std::function<void(std::string_view line)> print;  // for people
-  const std::atomic<bool>* stop = nullptr;           // looked at between steps
+  std::function<void(std::string_view line)> print;  // for people; called from any thread
+  // Shows a block of lines in place of the one before. Empty: steps are printed, a line each.
+  std::function<void(std::string_view block)> show;
+  const std::atomic<bool>* stop = nullptr;  // looked at between steps
+  bool resume = false;                      // go on from the state that was saved in config.out
 };
 
 // Writes into config.out: start/ (the random weights that servers start with), metrics.jsonl,
-// summary.json, plot.svg, checkpoint/ (the trained model). Blocks. Errors: kCancelled after `stop`;
+// state.safetensors (what `resume` goes on from), checkpoint/ (the trained model), summary.json,
+// report.html, plot.svg. Blocks. Errors: kCancelled after `stop`;
 // kCorrupt when one of the run's own checks failed, with summary.json written and naming it;
 // kInternal for a loss that is not finite, naming the step; those of the servers and of files.
 Result<void> blocking_train(const TrainConfig& config, const TrainEnvironment& environment);

@@ -8,10 +8,6 @@
 namespace weft {
 namespace {
 
-// Rollouts are synchronous, so tokens name the newest version; the others show by how much they are
-// wrong.
-constexpr std::size_t kKeptVersions = 4;
-
 // Takes the prompt's scores; the one token that the engine adds is of no use.
 class PromptSink final : public SequenceSink {
  public:
@@ -65,20 +61,21 @@ double VersionCounts::discriminating_share() const {
 }
 
 Result<VersionCheck> VersionCheck::create(const ModelConfig& config,
-                                          std::shared_ptr<const WeightSet> first) {
+                                          std::shared_ptr<const WeightSet> first,
+                                          std::size_t kept_versions) {
   EngineOptions options;
   options.threads = 1;
   options.deterministic = true;
   options.kv_cache_bytes = 64u << 20;
   WEFT_TRY(auto engine, Engine::create(config, options, first, {"first", "first"}));
-  VersionCheck check(std::move(engine));
+  VersionCheck check(std::move(engine), kept_versions);
   check.versions_.push_back({"", std::move(first)});
   return check;
 }
 
 void VersionCheck::remember(std::string label, std::shared_ptr<const WeightSet> weights) {
   versions_.push_back({std::move(label), std::move(weights)});
-  if (versions_.size() > kKeptVersions) versions_.pop_front();
+  if (versions_.size() > kept_versions_) versions_.pop_front();
 }
 
 Result<VersionCounts> VersionCheck::blocking_check(
@@ -88,21 +85,21 @@ Result<VersionCounts> VersionCheck::blocking_check(
   std::uint64_t right = 0;
   for (std::size_t newer = 1; newer < versions_.size(); ++newer) {
     std::vector<TokenSequence> sequences;
-    std::vector<const Rollout*> sources;
+    std::vector<std::pair<const Rollout*, VersionSpan>> sources;
     for (std::size_t i = 0; i < rollouts.size(); ++i) {
-      // Tokens after a change of versions build on the older one's keys and values: not to be
-      // scored again, and not to be seen where no rollout spans an update. They count as wrong.
-      const auto& spans = rollouts[i].versions;
-      if (spans.size() != 1 || spans[0].label != versions_[newer].label) continue;
-      sequences.push_back({prompts[i], rollouts[i].tokens});
-      sources.push_back(&rollouts[i]);
+      for (const VersionSpan& span : rollouts[i].versions) {
+        if (span.label != versions_[newer].label) continue;
+        sequences.push_back({prompts[i], rollouts[i].tokens});
+        sources.emplace_back(&rollouts[i], span);
+      }
     }
     if (sequences.empty()) continue;
     WEFT_TRY(const auto named, blocking_score(versions_[newer], sequences));
     WEFT_TRY(const auto before, blocking_score(versions_[newer - 1], sequences));
     for (std::size_t i = 0; i < sequences.size(); ++i) {
-      for (std::size_t tok = 0; tok < sequences[i].answer.size(); ++tok) {
-        right += same_bits(named[i][tok], sources[i]->logprobs[tok]) ? 1 : 0;
+      const auto& [rollout, span] = sources[i];
+      for (std::size_t tok = span.begin; tok < span.end; ++tok) {
+        right += same_bits(named[i][tok], rollout->logprobs[tok]) ? 1 : 0;
         counts.discriminating += same_bits(before[i][tok], named[i][tok]) ? 0 : 1;
       }
     }

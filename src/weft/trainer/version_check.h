@@ -33,15 +33,18 @@ struct VersionCounts {
 
 class VersionCheck {
  public:
-  // `first` is the version that stands before all published ones. Errors: those of Engine::create.
+  // `first` is the version that stands before all published ones. The newest `kept_versions` are
+  // kept; tokens of older ones count as wrong. Errors: those of Engine::create.
   static Result<VersionCheck> create(const ModelConfig& config,
-                                     std::shared_ptr<const WeightSet> first);
+                                     std::shared_ptr<const WeightSet> first,
+                                     std::size_t kept_versions = 4);
 
-  // From now on `label` means `weights`. The newest few versions are kept.
+  // From now on `label` means `weights`.
   void remember(std::string label, std::shared_ptr<const WeightSet> weights);
 
-  // Counts all tokens of `rollouts`, each the answer to the prompt at its place in `prompts`.
-  // Blocks. Errors: the engine's.
+  // Counts all tokens of `rollouts`, each the answer to the prompt at its place in `prompts`. An
+  // answer that spans an update must have been computed again at it (`on_update`: "recompute"), so
+  // that each token comes from one version alone. Blocks. Errors: the engine's.
   Result<VersionCounts> blocking_check(std::span<const std::vector<std::uint32_t>> prompts,
                                        std::span<const Rollout> rollouts);
 
@@ -50,13 +53,15 @@ class VersionCheck {
     std::string label;
     std::shared_ptr<const WeightSet> weights;
   };
-  explicit VersionCheck(std::unique_ptr<Engine> engine) : engine_(std::move(engine)) {}
+  VersionCheck(std::unique_ptr<Engine> engine, std::size_t kept_versions)
+      : engine_(std::move(engine)), kept_versions_(kept_versions) {}
 
   // Log-probabilities of the answers' tokens under `version`; [sequences][answer tokens].
   Result<std::vector<std::vector<float>>> blocking_score(const Version& version,
                                                          std::span<const TokenSequence> sequences);
 
   std::unique_ptr<Engine> engine_;
+  std::size_t kept_versions_;
   std::deque<Version> versions_;  // oldest first
 };
 

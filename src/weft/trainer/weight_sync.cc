@@ -1,12 +1,13 @@
 #include "weft/trainer/weight_sync.h"
 
 #include <algorithm>
-#include <limits>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "weft/trainer/save.h"
 #include "weft/trainer/stopwatch.h"
+#include "weft/trainer/version_label.h"
 
 namespace weft {
 
@@ -17,51 +18,70 @@ Result<std::unique_ptr<WeightSync>> WeightSync::create(const TrainConfig& config
   std::unique_ptr<WeightSync> sync(
       new WeightSync(config, std::make_shared<const WeightLayout>(std::move(layout))));
   WEFT_TRY(sync->published_, sync->weights_of(policy));
-  WEFT_TRY(sync->versions_, VersionCheck::create(model, sync->published_));
+  sync->before_ = sync->published_;
+  // The oldest tokens that are learned from, the version before theirs, and some to tell how much
+  // too old others are.
+  const std::size_t kept = config.flow.asynchronous ? config.flow.max_lag + 4 : 4;
+  WEFT_TRY(sync->versions_, VersionCheck::create(model, sync->published_, kept));
   return sync;
-}
-
-void WeightSync::connect(std::vector<http::Client*> servers) {
-  servers_ = servers;
-  constexpr auto kAll = std::numeric_limits<std::uint64_t>::max();
-  publisher_.emplace(std::move(servers), config_->server.deltas ? kAll : 0);
 }
 
 Result<void> WeightSync::blocking_publish(const Policy& policy, std::uint64_t version,
                                           StepMetrics& metrics) {
   const Stopwatch clock;
-  const auto older = published_;
+  const FaultSection& fault = config_->fault;
+  before_ = published_;
   WEFT_TRY(published_, weights_of(policy));
-  metrics.version = fmt::format("step-{}", version);
+  metrics.version = version_label(version);
+  if (fault.no_sync && version > 0) return {};
   versions_->remember(metrics.version, published_);
-  if (config_->fault.swap_labels && version == 1) {
-    WEFT_TRY_VOID(blocking_push_to_all(*published_, "step-0", metrics));
-    WEFT_TRY_VOID(blocking_push_to_all(*older, "step-1", metrics));
+  if (fault.swap_labels && version == 1) {
+    WEFT_TRY_VOID(blocking_push_to_all(published_, version_label(0), metrics));
+    WEFT_TRY_VOID(blocking_push_to_all(before_, version_label(1), metrics));
+  } else if (fault.stale_version == version && version > 0) {
+    WEFT_TRY_VOID(blocking_push_to_all(before_, metrics.version, metrics));
   } else {
-    WEFT_TRY_VOID(blocking_push_to_all(*published_, metrics.version, metrics));
+    WEFT_TRY_VOID(blocking_push_to_all(published_, metrics.version, metrics));
   }
   metrics.sync_ms = clock.ms();
   return {};
 }
 
-Result<void> WeightSync::blocking_push_to_all(const WeightSet& weights, const std::string& label,
-                                              StepMetrics& metrics) {
-  PushOptions options;
-  options.label = label;
-  auto results = publisher_->blocking_publish(tensor_views(weights), options);
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    Result<PushReport>& pushed = results[i];
-    if (!pushed) {
-      return std::move(pushed).error().with_context(
-          fmt::format("publishing {} to {}", label, servers_[i]->server().text()));
-    }
-    metrics.sync_bytes += pushed->sent_bytes;
-    metrics.sync_full_bytes += pushed->total_bytes;
-    metrics.sync_delta_bytes +=
-        pushed->payload_bytes.at(static_cast<std::size_t>(Encoding::kDelta));
-    metrics.sync_fell_back += pushed->fell_back;
-    metrics.pause_us = std::max(metrics.pause_us, pushed->stall_us);
+Result<void> WeightSync::blocking_push_to_all(const std::shared_ptr<const WeightSet>& weights,
+                                              const std::string& label, StepMetrics& metrics) {
+  // What runs at an update must go on as the new version alone would, so that each of its tokens
+  // is of one version. Without the asynchronous flow nothing runs then.
+  const std::string on_update = config_->flow.asynchronous ? "recompute" : "";
+  WEFT_TRY(const PublishReport report, servers_->blocking_publish(weights, label, on_update));
+  metrics.sync_bytes += report.sent_bytes;
+  metrics.sync_full_bytes += report.full_bytes;
+  metrics.sync_delta_bytes += report.delta_bytes;
+  metrics.sync_fell_back += report.fell_back;
+  metrics.pause_us = std::max(metrics.pause_us, report.stall_us);
+  return {};
+}
+
+std::vector<StateTensor> WeightSync::state() const {
+  std::vector<StateTensor> state;
+  for (const TensorView& view : tensor_views(*before_)) {
+    state.push_back({view.spec, {view.data.begin(), view.data.end()}});
   }
+  return state;
+}
+
+Result<void> WeightSync::restore(std::uint64_t version, std::span<const StateTensor> state) {
+  WEFT_TRY(std::shared_ptr<WeightSet> weights, WeightSet::blocking_allocate(layout_));
+  for (std::size_t i = 0; i < layout_->tensors().size(); ++i) {
+    const TensorSpec& spec = layout_->tensors()[i];
+    const auto saved = std::ranges::find(state, spec, &StateTensor::spec);
+    if (saved == state.end()) {
+      return Error(ErrorCode::kCorrupt,
+                   fmt::format("the saved state has no published {} of this shape", spec.name));
+    }
+    std::ranges::copy(saved->bytes, weights->tensor(i).begin());
+  }
+  published_ = std::move(weights);
+  versions_->remember(version_label(version), published_);
   return {};
 }
 

@@ -16,7 +16,7 @@ DeltaPublisher::DeltaPublisher(std::vector<http::Client*> servers, std::uint64_t
 }
 
 std::vector<Result<PushReport>> DeltaPublisher::blocking_publish(
-    std::span<const TensorView> tensors, PushOptions options) {
+    std::span<const TensorView> tensors, PushOptions options, const std::vector<bool>& left_out) {
   const auto start = now();
   const auto failed = [&](const Error& error) {
     return std::vector<Result<PushReport>>(servers_.size(), error);
@@ -29,7 +29,7 @@ std::vector<Result<PushReport>> DeltaPublisher::blocking_publish(
   const double hash_seconds = seconds_since(start);
   options.announce = Announce::kAlways;
   options.digests = &*digests;
-  auto results = blocking_push_to_all(*source, options);
+  auto results = blocking_push_to_all(*source, options, left_out);
   for (std::size_t i = 0; i < servers_.size(); ++i) {
     servers_[i].base.clear();
     if (!results[i]) continue;
@@ -42,14 +42,18 @@ std::vector<Result<PushReport>> DeltaPublisher::blocking_publish(
   return results;
 }
 
-std::vector<Result<PushReport>> DeltaPublisher::blocking_push_to_all(const TensorSource& source,
-                                                                     const PushOptions& options) {
+std::vector<Result<PushReport>> DeltaPublisher::blocking_push_to_all(
+    const TensorSource& source, const PushOptions& options, const std::vector<bool>& left_out) {
   std::vector<TensorView> views;
   for (const Kept& kept : kept_) views.push_back({kept.spec, kept.bytes});
   const auto before = MemorySource::create(views);
   std::vector<std::optional<Result<PushReport>>> results(servers_.size());
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < servers_.size(); ++i) {
+    if (i < left_out.size() && left_out[i]) {
+      results[i] = Error(ErrorCode::kCancelled, "left out");
+      continue;
+    }
     threads.emplace_back([&, i] {
       PushOptions own = options;
       own.base = before && !kept_.empty() ? servers_[i].base : "";

@@ -31,9 +31,11 @@ class DeltaPublisher {
   // them: of a tensor that was kept before, the blocks that differ are copied. Of `options`, which
   // hold for each server, `digests`, `base`, `base_source` and `announce` are set here; progress is
   // called from several threads. Blocks. Returns the result of each server, in order; a server
-  // whose push failed gets the next version in full.
+  // whose push failed gets the next version in full. So does one that is left out now (its place in
+  // `left_out` is true): its result is kCancelled.
   std::vector<Result<PushReport>> blocking_publish(std::span<const TensorView> tensors,
-                                                   PushOptions options);
+                                                   PushOptions options,
+                                                   const std::vector<bool>& left_out = {});
 
   std::uint64_t kept_bytes() const;
 
@@ -49,7 +51,8 @@ class DeltaPublisher {
   };
 
   std::vector<Result<PushReport>> blocking_push_to_all(const TensorSource& source,
-                                                       const PushOptions& options);
+                                                       const PushOptions& options,
+                                                       const std::vector<bool>& left_out);
   void keep(std::span<const TensorView> tensors, const VersionDigests& digests);
 
   std::vector<Server> servers_;
