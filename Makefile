@@ -9,12 +9,13 @@ JOBS ?= $(shell nproc)
 OUT ?= out/demo
 PREFIX ?= /usr/local
 
-.PHONY: help setup build install wheel demo test soak bench bench-transfer bench-pause bench-delta bench-engine check chaos format clean
+.PHONY: help setup build install wheel interop demo test soak bench bench-transfer bench-pause bench-delta bench-engine check chaos format clean
 
 help:
 	@echo 'make demo     a trainer improves a model through weft while a server generates (at most 10 minutes)'
 	@echo 'make test     build and run all tests'
 	@echo 'make build    programs in build/release/bin'
+	@echo 'make interop  vLLM, TRL, the openai client from PyPI against weft, in a venv of their own (35 minutes at most)'
 	@echo 'make soak     mixed load with a new version every second, SOAK_MINUTES=30'
 	@echo 'make install  libweft with weft.h, find_package(weft) and pkg-config, into PREFIX ($(PREFIX))'
 	@echo 'make wheel    the Python package as a wheel, in out/wheel'
@@ -46,6 +47,10 @@ install: setup
 
 wheel: setup
 	@tools/wheel.sh
+
+interop: setup
+	$(call ninja,release,weft)
+	@tools/interop.sh $(TESTS)
 
 demo: build
 	@mkdir -p $(OUT)

@@ -57,12 +57,14 @@ class Callbacks {
     }
   }
 
-  // `tensor(name, address)`
+  // `tensor(name, dtype, shape, address)`
   static void show_tensor(void* context, const weft_tensor* tensor) {
     const auto& self = *static_cast<const Callbacks*>(context);
     const nb::gil_scoped_acquire acquire;
     try {
-      self.tensor_(tensor->name, reinterpret_cast<std::uintptr_t>(tensor->data));
+      const std::vector<std::uint64_t> shape(tensor->shape, tensor->shape + tensor->rank);
+      self.tensor_(tensor->name, static_cast<int>(tensor->dtype), nb::tuple(nb::cast(shape)),
+                   reinterpret_cast<std::uintptr_t>(tensor->data));
     } catch (nb::python_error& error) {
       error.discard_as_unraisable("tensor");
     }

@@ -50,7 +50,7 @@ class DiffTest(unittest.TestCase):
 class OriginTest(unittest.TestCase):
     def setUp(self):
         self.origin = self.enterContext(weft.Origin())
-        self.publisher = self.enterContext(weft.Publisher(self.origin))
+        self.publisher = self.enterContext(weft.Publisher(self.origin, delta=True))
 
     def publish(self, tensors, **more):
         return self.publisher.publish(tensors, **more).result(60)
@@ -120,7 +120,7 @@ class OriginTest(unittest.TestCase):
 
 class ChangesTest(unittest.TestCase):
     def test_changes_are_told_one_by_one_and_applied_in_place(self):
-        with weft.Origin() as origin, weft.Publisher(origin) as publisher:
+        with weft.Origin() as origin, weft.Publisher(origin, delta=True) as publisher:
             publisher.publish(model(1)).result(60)
             client = _weft.Client(origin.url)
             weights, _ = client.pull("#main")
@@ -136,7 +136,7 @@ class ChangesTest(unittest.TestCase):
                 changes.apply()
 
     def test_too_many_changes_are_pulled_in_full(self):
-        with weft.Origin() as origin, weft.Publisher(origin) as publisher:
+        with weft.Origin() as origin, weft.Publisher(origin, delta=True) as publisher:
             publisher.publish(model(1)).result(60)
             client = _weft.Client(origin.url)
             weights, _ = client.pull("#main")
@@ -145,16 +145,16 @@ class ChangesTest(unittest.TestCase):
                 _weft.pull_changes(client, "#main", weights)
 
     def test_memory_that_is_not_needed_is_written_over(self):
-        with weft.Origin() as origin, weft.Publisher(origin) as publisher:
+        with weft.Origin() as origin, weft.Publisher(origin, delta=True) as publisher:
             publisher.publish(model(1)).result(60)
             client = _weft.Client(origin.url)
             weights, _ = client.pull("#main")
             address = weights.address(0)
             publisher.publish(model(2)).result(60)
             told = []
-            fresh, _ = client.pull("#main", reuse=weights, tensor=lambda name, place: told.append((name, place)))
+            fresh, _ = client.pull("#main", reuse=weights, tensor=lambda name, dtype, shape, place: told.append((name, shape, place)))
             self.assertEqual(fresh.address(0), address)
-            self.assertEqual(sorted(told), [(name, fresh.address(i)) for i, name in enumerate("abc")])
+            self.assertEqual(sorted(told), [(name, (256, 512), fresh.address(i)) for i, name in enumerate("abc")])
             numpy.testing.assert_array_equal(weft.Version(fresh)["a"].numpy(), model(2)["a"])
 
 

@@ -165,7 +165,8 @@ class Publisher:
         key: the server's admin key.
         ca_file: PEM of the authorities for https; default: those of this machine.
         delta: keep the last published version in host memory, and send what changed since as deltas. Takes twice
-            the model's size; tensors may be changed as soon as `publish` returns. (An origin keeps it by itself.)
+            the model's size; tensors may be changed as soon as `publish` returns. An origin, which has the version
+            before anyway, offers the delta beside the whole.
         snapshot: copy the tensors to host memory before `publish` returns (one copy, reused), so that they may
             be changed at once. Without it they must stay as they are until `result()` returns.
         connections: to the server.
@@ -192,8 +193,10 @@ class Publisher:
         self._connect = lambda: connect(server, key, ca_file, timeout)
         self._connect()  # says now what is wrong with the URL
         self._server = server  # a store stays as long as it is published to
-        self._delta = delta
-        self.copies = delta or snapshot
+        # An origin keeps what it needs for deltas by itself.
+        self._delta = delta and not isinstance(server, Origin)
+        self._offers_delta = delta
+        self.copies = self._delta or snapshot
         """Tensors may be changed as soon as `publish` returns."""
         self._options = {"connections": connections, "retries": retries or -1}
         self.is_sender = is_sender
@@ -379,7 +382,7 @@ class _Job:
         if read is None and any(tensor.make for tensor in self.tensors):
             read = _Lazy(self.tensors).read
         if isinstance(self.publisher._server, Origin):
-            return self.publisher._server._offer.publish(source, self._only("label"), True, read=read,
+            return self.publisher._server._offer.publish(source, self._only("label"), self.publisher._offers_delta, read=read,
                                                          progress=self._show)
         base = None
         if self.publisher._delta and self.publisher._base and not self.options["base_id"]:

@@ -180,8 +180,9 @@ class Origin:
     """The newest versions of this process, in its memory, for engines to pull: a trainer's side where there is no
     store. Hand it to a `Publisher`; engines pull from `url`. Use it with `with`, or call `close()`.
 
-    It holds the version that was published last, which is the head `main`, the one before, and what changed
-    between them as a delta. A publish copies the tensors: when its `result()` is there they may be changed.
+    It holds the version that was published last, which is the head `main`, and the one before; from a
+    `Publisher(..., delta=True)` also what changed between them. A publish copies the tensors: when its `result()` is
+    there they may be changed.
 
     Args:
         host, port, admin_key, read_key, tls_cert, tls_key, insecure: as for `Receiver`.

@@ -1,0 +1,1 @@
+"""weft in the frameworks that people train with. Each module needs its framework, and nothing else does."""

@@ -1,0 +1,228 @@
+"""The worker's side of the back end `weft`: pulls a version from a store or from the trainer, and loads it.
+
+`update_weights` stages and verifies it, `finish_weight_update` loads it. After each the ranks vote: if one has failed,
+all go on with what they have, and every one of them raises.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import torch
+from vllm.distributed.parallel_state import get_world_group
+from vllm.distributed.weight_transfer.base import (
+    WeightTransferEngine,
+    WeightTransferInitInfo,
+    WeightTransferUpdateInfo,
+)
+from vllm.logger import init_logger
+from vllm.v1.worker.gpu_worker import Worker
+
+from .._errors import ConflictError, InvalidArgumentError
+from .layout import Layout, Spec, trace
+from .loading import Loading
+from .staging import Host, Staged, open_source, specs_of
+
+logger = init_logger(__name__)
+
+
+@dataclasses.dataclass
+class WeftInitInfo(WeightTransferInitInfo):
+    """`init_info`, all of it optional."""
+
+    source: str | None = None
+    """URL of the store, or of the trainer's origin or publisher, where an update does not say."""
+    key: str | None = None
+    """Its read key."""
+    ca_file: str | None = None
+    """PEM, for https."""
+    threads: int = 2
+    """Connections; and threads that apply deltas."""
+    keep: bool = True
+    """Keep the loaded version in host memory, so that the next may come as what changed."""
+
+
+@dataclasses.dataclass
+class WeftUpdateInfo(WeightTransferUpdateInfo):
+    """`update_info`, all of it optional."""
+
+    version: str = "#main"
+    """An id, "#head", a label, or the first 8 hex digits or more of an id."""
+    source: str | None = None
+    """URL of who has it; default: that of `init_info`."""
+    early: bool = False
+    """Load each tensor as soon as it is verified, while others are on their way, instead of at the finish. For servers
+    that are paused: what is generated before the finish would be of the new weights, under the old label."""
+
+
+class WeftWeightTransferEngine(WeightTransferEngine[WeftInitInfo, WeftUpdateInfo]):
+    init_info_cls = WeftInitInfo
+    update_info_cls = WeftUpdateInfo
+    supports_draft_weight_update = False
+
+    def __init__(self, config: Any, vllm_config: Any, device: torch.device, model: torch.nn.Module) -> None:
+        super().__init__(config, vllm_config, device, model)
+        _close_failed_sessions()
+        self._init = WeftInitInfo()
+        self._host = Host(self._init.keep)
+        self._layout: tuple[list[Spec], Layout] | None = None
+        self._loading: Loading | None = None
+        self._staged: Staged | None = None
+        self._client: Any = None  # of the pull under way
+
+    # --- What vLLM calls
+
+    def init_transfer_engine(self, init_info: WeftInitInfo) -> None:
+        self._init = init_info
+        self._host = Host(init_info.keep)
+
+    def start_weight_update(self) -> None:
+        self._drop()
+
+    def update_weights(self, update_info: dict[str, Any]) -> None:
+        failure = self._attempt(lambda: self.receive_weights(self.parse_update_info(update_info)))
+        self._vote("update", failure, self._staged.id if self._staged else "")
+
+    def receive_weights(self, update_info: WeftUpdateInfo) -> None:
+        """Stages this rank's part."""
+        self._drop()
+        source = update_info.source or self._init.source
+        if source is None:
+            raise InvalidArgumentError("no source: name the URL of a store or of the trainer in update_info or init_info")
+        self._client = open_source(source, self._init.key, self._init.ca_file)
+        version = self._client.resolve(update_info.version)
+        if version == self._host.id:  # something else may have been loaded meanwhile
+            self._staged = self._host.again()
+        elif not self._stage_changes(version):
+            self._stage(version, update_info.early)
+        self._synchronize()
+
+    def finish_weight_update(self) -> None:
+        """Loads what is staged. With nothing staged there is nothing to load, and vLLM moves its label alone."""
+        if self._staged is None:
+            return
+        failure = self._attempt(self._commit)
+        self._vote("finish", failure, self._staged.id)
+        self._host.take(self._staged)
+        logger.info("weft: %s is loaded", self._staged.id)
+        self._staged = self._loading = None
+
+    def shutdown(self) -> None:
+        if self._client is not None:
+            self._client.cancel()
+        self._drop()
+
+    # --- Stages and loads
+
+    @torch.no_grad()
+    def _stage_changes(self, version: str) -> bool:
+        staged = self._host.try_pull_changes(self._client, version, self._init.threads)
+        if staged is None or self._layout is None:
+            return False
+        loading = Loading(self.model, self.model_config, self._layout[1])
+        if not loading.is_direct or not loading.holds(staged.changes, self._host.tensors):
+            return False
+        loading.prepare_changes(staged.changes, self._host.tensors)
+        self._loading, self._staged = loading, staged
+        return True
+
+    @torch.no_grad()
+    def _stage(self, version: str, early: bool) -> None:
+        if self._layout is not None:
+            self._loading = Loading(self.model, self.model_config, self._layout[1])
+        self._staged = self._host.pull(self._client, version, self._init.threads,
+                                       functools.partial(self._arrived, early, {}))
+        specs = specs_of(self._staged.tensors)
+        if self._layout is None or self._layout[0] != specs:
+            if self._loading is not None:
+                self._loading.undo()
+            self._layout = (specs, trace(self.model, specs))
+            self._loading = Loading(self.model, self.model_config, self._layout[1])
+
+    def _arrived(self, early: bool, tensors: dict[str, torch.Tensor], spec: Spec, tensor: torch.Tensor) -> None:
+        tensors[spec.name] = tensor
+        if self._loading is not None:
+            self._loading.prepare(spec, tensors, early)
+
+    @torch.no_grad()
+    def _commit(self) -> None:
+        assert self._staged is not None
+        if self._loading is None:
+            assert self._layout is not None
+            self._loading = Loading(self.model, self.model_config, self._layout[1])
+        if self._staged.patch is not None:
+            self._loading.commit_changes(self._staged.changes)
+        else:
+            self._loading.commit(self._staged.tensors)
+        self._synchronize()
+
+    def _synchronize(self) -> None:
+        if self.device.type != "cpu":
+            torch.accelerator.synchronize()
+
+    # --- All ranks or none
+
+    @staticmethod
+    def _attempt(step: Any) -> BaseException | None:
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001: it is raised after the vote
+            return error
+        return None
+
+    def _vote(self, what: str, failure: BaseException | None, version: str) -> None:
+        """Raises on every rank, after what was done is undone, unless all of them did the same and none failed."""
+        votes = _gather(0 if failure is None else 1, int(version[-15:] or "0", 16))
+        failed = [rank for rank, (has_failed, _) in enumerate(votes) if has_failed]
+        if not failed and len({staged for _, staged in votes}) == 1:
+            return
+        self._drop()
+        if failure is not None:
+            raise failure
+        if failed:
+            raise ConflictError(f"{what}: rank {', '.join(map(str, failed))} failed, so all go on with what they have")
+        raise ConflictError(f"{what}: the ranks found different versions, so all go on with what they have: name an id")
+
+    @torch.no_grad()
+    def _drop(self) -> None:
+        loading, self._loading = self._loading, None
+        staged, self._staged = self._staged, None
+        if loading is not None:
+            loading.undo()
+            self._synchronize()
+        if staged is not None:
+            self._host.drop(staged)
+
+
+def _gather(*numbers: int) -> list[list[int]]:
+    """These numbers of every rank."""
+    group = get_world_group()
+    mine = torch.tensor(numbers, dtype=torch.int64)
+    if group.world_size == 1:
+        return [mine.tolist()]
+    all_ranks = [torch.empty_like(mine) for _ in range(group.world_size)]
+    torch.distributed.all_gather(all_ranks, mine, group=group.cpu_group)
+    return [each.tolist() for each in all_ranks]
+
+
+def _close_failed_sessions() -> None:
+    """A finish that fails closes vLLM's session, as an update that fails does: else no other could ever start, or the next
+    finish would label what was not loaded."""
+    finish = Worker.finish_weight_update
+    if hasattr(finish, "_weft"):
+        return
+
+    @functools.wraps(finish)
+    def finish_weight_update(self: Any) -> None:
+        try:
+            finish(self)
+        except BaseException:
+            if isinstance(self.weight_transfer_engine, WeftWeightTransferEngine):
+                self._weight_update_active = False
+                self.weight_transfer_engine.reset_weight_update_target()
+            raise
+
+    finish_weight_update._weft = True  # type: ignore[attr-defined]
+    Worker.finish_weight_update = finish_weight_update

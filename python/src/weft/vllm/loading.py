@@ -1,0 +1,253 @@
+"""Loads a version, or what changed, into a model of vLLM, so that it can be undone."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from vllm.model_executor.layers.linear import UnquantizedLinearMethod
+from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
+from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
+
+from .layout import Layout, Piece, Spec, Target, Window
+
+# Their parameters stay as they are loaded, but for the packed weights of a CPU.
+_PLAIN_METHODS = (UnquantizedLinearMethod, UnquantizedEmbeddingMethod)
+
+Changes = Mapping[str, tuple[torch.Tensor, torch.Tensor]]
+"""By name of the tensor: flat indices of the elements that change, ascending, and their new values."""
+
+
+class Loading:
+    """One update of a model. Nothing is changed before `commit`, but for `prepare(early=True)`; `undo` takes all back.
+
+    Each parameter is loaded in one of three ways, by what its layer makes of it:
+
+    - plain: it is what the loader copies. Elements are written straight into it.
+    - packed: a linear layer on a CPU keeps its weight only as a library packed it. The weight is put together again,
+      packed beside the old one, and takes its place at the commit.
+    - otherwise, if there is one such parameter: vLLM's own layerwise reload does all of them, from whole tensors.
+    """
+
+    def __init__(self, model: torch.nn.Module, model_config: Any, layout: Layout) -> None:
+        self._model = model
+        self._model_config = model_config
+        self._layout = layout
+        self._plain: list[Target] = []
+        self._packed: list[Target] = []
+        self.is_direct = not layout.unknown
+        for target in layout.targets.values():
+            module = model.get_submodule(target.module)
+            if _is_plain(module, target):
+                self._plain.append(target)
+            elif _is_packed(module, target):
+                self._packed.append(target)
+            elif target.pieces:
+                self.is_direct = False
+        self._plain_names = {(target.module, target.parameter) for target in self._plain}
+        self._arrived: set[str] = set()
+        self._shadows: dict[str, types.SimpleNamespace] = {}  # by module
+        self._undo: list[Any] = []
+        self._early: set[str] = set()
+
+    # --- Whole tensors
+
+    def prepare(self, spec: Spec, tensors: Mapping[str, torch.Tensor], early: bool) -> None:
+        """A tensor is there: packs what is complete now, beside the old. With `early` it is loaded at once."""
+        name = spec.name
+        if not self.is_direct or self._layout.specs.get(name) != spec:
+            return
+        self._arrived.add(name)
+        for piece in self._layout.pieces[name]:
+            target = self._layout.targets[piece.module, piece.parameter]
+            if target in self._packed and all(other.tensor in self._arrived for other in target.pieces):
+                self._shadows[target.module] = self._pack(target, self._assemble(target, tensors))
+        if early:
+            self._write(name, tensors)
+            self._early.add(name)
+
+    def commit(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Loads all of `tensors`. The values before are kept on the host."""
+        if not self.is_direct:
+            self._reload(tensors)
+            return
+        for name in tensors:
+            if name not in self._early:
+                self._write(name, tensors)
+        for target in self._packed:
+            if target.module not in self._shadows:
+                self._shadows[target.module] = self._pack(target, self._assemble(target, tensors))
+        self._swap()
+        self._refresh(self._plain)
+
+    def _write(self, name: str, tensors: Mapping[str, torch.Tensor]) -> None:
+        for piece in self._layout.pieces[name]:
+            if (piece.module, piece.parameter) not in self._plain_names:
+                continue
+            into = piece.target.on(self._parameter(piece))
+            before = into.to("cpu", copy=True)
+            self._undo.append(lambda into=into, before=before: into.copy_(before))
+            into.copy_(piece.source.on(tensors[name]))
+
+    # --- Elements
+
+    def holds(self, changes: Changes, old: Mapping[str, torch.Tensor]) -> bool:
+        """Are the elements that change what they are in `old`? False after something else has loaded the model."""
+        for piece, elements, places in self._plain_changes(changes):
+            flat = _flat(self._parameter(piece))
+            expected = old[piece.tensor].view(-1)[elements].to(flat.dtype)
+            if not torch.equal(_bits(flat[places.to(flat.device)].cpu()), _bits(expected)):
+                return False
+        return True
+
+    def prepare_changes(self, changes: Changes, old: Mapping[str, torch.Tensor]) -> None:
+        """Packs anew what is packed, beside the old."""
+        for target in self._packed:
+            if any(piece.tensor in changes for piece in target.pieces):
+                weight = self._assemble(target, old)
+                for piece in target.pieces:
+                    if piece.tensor in changes:
+                        elements, values = changes[piece.tensor]
+                        inside, places = _places_of(piece, elements, old[piece.tensor].shape)
+                        _flat(weight)[places] = values[inside].to(weight.dtype)
+                self._shadows[target.module] = self._pack(target, weight)
+
+    def commit_changes(self, changes: Changes) -> None:
+        """Writes elements over those that are there."""
+        touched = set()
+        for piece, _, places, values in self._plain_changes(changes, with_values=True):
+            flat = _flat(self._parameter(piece))
+            places = places.to(flat.device)
+            before = flat[places]
+            self._undo.append(lambda flat=flat, places=places, before=before: flat.index_copy_(0, places, before))
+            flat.index_copy_(0, places, values.to(device=flat.device, dtype=flat.dtype))
+            touched.add((piece.module, piece.parameter))
+        self._swap()
+        self._refresh(self._layout.targets[place] for place in touched)
+
+    def _plain_changes(self, changes: Changes, with_values: bool = False) -> Iterable[Any]:
+        for name, (elements, values) in changes.items():
+            for piece in self._layout.pieces[name]:
+                if (piece.module, piece.parameter) in self._plain_names:
+                    inside, places = _places_of(piece, elements, self._layout.specs[name].shape)
+                    found = (piece, elements[inside], places)
+                    yield (*found, values[inside]) if with_values else found
+
+    # --- Both
+
+    def undo(self) -> None:
+        """Puts back what was there before."""
+        while self._undo:
+            self._undo.pop()()
+
+    def _parameter(self, piece: Piece | Target) -> torch.Tensor:
+        return self._model.get_submodule(piece.module)._parameters[piece.parameter].data
+
+    @staticmethod
+    def _assemble(target: Target, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        weight = torch.empty_strided(target.shape, target.stride, dtype=target.dtype)
+        for piece in target.pieces:
+            piece.target.on(weight).copy_(piece.source.on(tensors[piece.tensor]))
+        return weight
+
+    def _pack(self, target: Target, weight: torch.Tensor) -> types.SimpleNamespace:
+        module = self._model.get_submodule(target.module)
+        shadow = types.SimpleNamespace(**{target.parameter: torch.nn.Parameter(weight, requires_grad=False)}, bias=None)
+        module.quant_method.process_weights_after_loading(shadow)
+        return shadow
+
+    def _swap(self) -> None:
+        for name, shadow in self._shadows.items():
+            module = self._model.get_submodule(name)
+            self._undo.append(lambda module=module, before=module.cpu_linear: setattr(module, "cpu_linear", before))
+            module.cpu_linear = shadow.cpu_linear
+
+    def _refresh(self, targets: Iterable[Target]) -> None:
+        """What a layer on a CPU keeps beside its weight is made anew."""
+        changed = {id(self._model.get_submodule(target.module)._parameters[target.parameter]) for target in targets}
+        for module in self._model.modules():
+            weight = module._parameters.get("weight")
+            # A function that keeps nothing uses the weight itself.
+            keeps = getattr(getattr(module, "cpu_linear", None), "__closure__", None)
+            if keeps and weight is not None and id(weight) in changed:
+                self._undo.append(lambda module=module, before=module.cpu_linear: setattr(module, "cpu_linear", before))
+                module.quant_method.process_weights_after_loading(module)
+
+    def _reload(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        self._undo.append(_Snapshot(self._model).restore)
+        initialize_layerwise_reload(self._model)
+        try:
+            self._model.load_weights(iter(tensors.items()))
+        finally:
+            finalize_layerwise_reload(self._model, self._model_config)
+
+
+class _Snapshot:
+    """All that a reload may change, with the values on the host."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self._modules = [
+            (module, dict(module.__dict__), dict(module._parameters), dict(module._buffers)) for module in model.modules()
+        ]
+        tensors = {id(tensor): tensor for _, _, *both in self._modules for each in both for tensor in each.values()
+                   if tensor is not None}
+        self._values = [(tensor, tensor.detach().to("cpu", copy=True)) for tensor in tensors.values()]
+
+    def restore(self) -> None:
+        for module, attributes, parameters, buffers in self._modules:
+            module.__dict__.clear()
+            module.__dict__.update(attributes)
+            module._parameters.clear()
+            module._parameters.update(parameters)
+            module._buffers.clear()
+            module._buffers.update(buffers)
+        for tensor, value in self._values:
+            tensor.data.copy_(value)
+
+
+def _is_plain(module: torch.nn.Module, target: Target) -> bool:
+    parameter = module._parameters.get(target.parameter)
+    method = getattr(module, "quant_method", None)
+    return (parameter is not None and (method is None or type(method) in _PLAIN_METHODS)
+            and tuple(parameter.shape) == target.shape and tuple(parameter.stride()) == target.stride
+            and parameter.dtype == target.dtype and _is_dense(target))
+
+
+def _is_packed(module: torch.nn.Module, target: Target) -> bool:
+    parameter = module._parameters.get(target.parameter)
+    return (type(getattr(module, "quant_method", None)) is UnquantizedLinearMethod and hasattr(module, "cpu_linear")
+            and target.parameter == "weight" and parameter is not None and parameter.numel() == 0)
+
+
+def _is_dense(target: Target) -> bool:
+    return Window(0, target.shape, target.stride) == Window.of(torch.empty(target.shape, device="meta"))
+
+
+def _flat(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.view(-1)
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous().view(torch.uint8)
+
+
+def _places_of(piece: Piece, elements: torch.Tensor, shape: tuple[int, ...]) -> tuple[Any, torch.Tensor]:
+    """Which of these elements of a tensor of that shape a piece has, and where they go in the flat parameter."""
+    whole = Window.of(torch.empty(shape, device="meta"))
+    dense = Window.of(torch.empty(piece.target.shape, device="meta")).stride
+    if piece.source == whole and piece.target.stride == dense:
+        return slice(None), elements + piece.target.offset
+    # The window is a box in the tensor: its first element, and its edges.
+    first, rest = [], piece.source.offset
+    for stride in whole.stride:
+        first.append(rest // stride if stride else 0)
+        rest -= first[-1] * stride if stride else 0
+    inside = torch.ones_like(elements, dtype=torch.bool)
+    places = torch.full_like(elements, piece.target.offset)
+    for axis, (size, stride) in enumerate(zip(shape, whole.stride)):
+        at = elements // stride % size - first[axis]
+        inside &= (at >= 0) & (at < piece.source.shape[axis])
+        places += at * piece.target.stride[axis]
+    return inside, places[inside]

@@ -1,0 +1,154 @@
+"""Versions as a worker of vLLM holds them on the host: the one that is loaded, and the one that is to be."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from .. import _weft
+from .._connection import connect
+from .._errors import ForbiddenError, UnsupportedError
+from .._tensors import DTYPES, Version
+from .layout import Spec
+
+_NAMES = {number: name for name, (number, _) in DTYPES.items()}
+_SOURCES = "WEFT_ALLOW_SOURCE"
+
+
+def open_source(url: str, key: str | None, ca_file: str | None) -> Any:
+    """A client of a server that versions are pulled from."""
+    allowed = os.environ.get(_SOURCES, "").split()
+    if allowed and url.rstrip("/") not in {each.rstrip("/") for each in allowed}:
+        raise ForbiddenError(f"{url} is no source that {_SOURCES} allows: {', '.join(allowed)}")
+    return connect(url, key, ca_file, 60.0)
+
+
+class Staged:
+    """A version that is to be loaded. `weights` are all of it; or `changes` are what it changes of what is held."""
+
+    def __init__(self, id_: str) -> None:
+        self.id = id_
+        self.weights: Any = None
+        self.tensors: dict[str, torch.Tensor] = {}
+        self.patch: Any = None
+        self.changes: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
+
+
+class _Arrived:
+    """A tensor of a version that is being pulled."""
+
+    def __init__(self, name: str, dtype: int, shape: tuple[int, ...], address: int) -> None:
+        self.spec = Spec(name, getattr(torch, _NAMES[dtype]), tuple(shape))
+        self._address = address
+
+    def tensor(self) -> torch.Tensor:
+        return _view(self._address, math.prod(self.spec.shape), self.spec.dtype, None).view(self.spec.shape)
+
+
+class Host:
+    """The versions of one worker. `keep` False: none stays when it is loaded, and there are no deltas."""
+
+    def __init__(self, keep: bool) -> None:
+        self._keep = keep
+        self._weights: Any = None  # what is loaded
+        self._spare: Any = None  # memory to write over
+        self.tensors: dict[str, torch.Tensor] = {}
+        """What is loaded, by name; read alone."""
+
+    @property
+    def id(self) -> str | None:
+        return None if self._weights is None else self._weights.id
+
+    def try_pull_changes(self, client: Any, version: str, threads: int) -> Staged | None:
+        """What `version` changes of what is loaded; None where that cannot be had."""
+        if self._weights is None:
+            return None
+        try:
+            patch, report = _weft.pull_changes(client, version, self._weights, threads)
+        except UnsupportedError:
+            return None
+        staged = Staged(report["id"])
+        staged.patch = patch
+        rows = self._weights.tensors()
+        for tensor, count, elements, values in patch.rows():
+            name, dtype, _, _ = rows[tensor]
+            staged.changes[name] = (_view(elements, count, torch.int64, patch),
+                                    _view(values, count, getattr(torch, _NAMES[dtype]), patch))
+        return staged
+
+    def pull(self, client: Any, version: str, threads: int, arrived: Callable[[Spec, torch.Tensor], None]) -> Staged:
+        """All of `version`. `arrived` is called in this thread with each tensor when it is verified, while others are
+        still on their way; it must not keep it."""
+        spare, self._spare = self._spare, None
+        news: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+        def run() -> None:
+            try:
+                news.put(client.pull(version, connections=threads, base_weights=self._weights, reuse=spare,
+                                     tensor=lambda *row: news.put(_Arrived(*row))))
+            except BaseException as error:  # noqa: BLE001: it is raised where it is waited for
+                news.put(error)
+
+        thread = threading.Thread(target=run, name="weft-pull")
+        thread.start()
+        try:
+            while isinstance(item := news.get(), _Arrived):
+                arrived(item.spec, item.tensor())
+        except BaseException:
+            client.cancel()
+            raise
+        finally:
+            thread.join()  # it writes to the memory of the tensors
+        if isinstance(item, BaseException):
+            self._spare = spare
+            raise item
+        weights, _ = item
+        staged = Staged(weights.id)
+        staged.weights = weights
+        staged.tensors = Version(item[0]).torch()
+        return staged
+
+    def again(self) -> Staged:
+        """What was loaded before."""
+        staged = Staged(self._weights.id)
+        staged.weights, staged.tensors = self._weights, self.tensors
+        return staged
+
+    def take(self, staged: Staged) -> None:
+        """It is loaded now."""
+        if staged.weights is self._weights:
+            return
+        if staged.weights is not None:
+            self._spare, self._weights = self._weights, staged.weights
+            self.tensors = staged.tensors
+        else:
+            self.tensors = {}
+            self._weights = staged.patch.apply()
+            self.tensors = Version(self._weights).torch()
+        if not self._keep:
+            self._spare, self._weights, self.tensors = self._weights, None, {}
+
+    def drop(self, staged: Staged) -> None:
+        """It is not loaded."""
+        if staged.weights is not None and staged.weights is not self._weights:
+            staged.tensors = {}
+            self._spare, staged.weights = staged.weights, None
+
+
+def specs_of(tensors: Mapping[str, torch.Tensor]) -> list[Spec]:
+    return [Spec(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()]
+
+
+def _view(address: int, count: int, dtype: torch.dtype, owner: object) -> torch.Tensor:
+    if count == 0:
+        return torch.empty(0, dtype=dtype)
+    buffer = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
+    buffer._owner = owner
+    return torch.frombuffer(buffer, dtype=dtype)
