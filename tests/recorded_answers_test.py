@@ -126,6 +126,9 @@ class RecordedAnswers(unittest.TestCase):
         if not streamed:
             self.assertEqual(answer.headers.get("Content-Length"), str(len(answer.body)))
         if difference:
+            # A row says what vLLM did, and is one only while weft does something else.
+            self.assertEqual(record["status"], difference[1])
+            self.assertNotEqual((record["status"], record["length"] != "0"), (answer.status, bool(answer.body)))
             if answer.body:
                 self.assertEqual(our_type, "application/json")
             if answer.status >= 400:

@@ -6,7 +6,9 @@ import requests
 import torch
 import weft
 from safetensors.torch import load_file
-from vllm.distributed.weight_transfer.clients import HTTPVLLMWeightSyncClient
+from vllm.distributed.weight_transfer import HTTPVLLMWeightSyncClient, ModuleSource
+from vllm_server import free_port
+from weft.vllm.trainer import WeftTrainerInitInfo, WeftTrainerWeightTransferEngine
 from weft_testing import FIXTURES, Server
 
 
@@ -47,6 +49,29 @@ class VllmClientTest(unittest.TestCase):
             self.assertEqual(server.weight_info()["weight_version"], "step-1")
             for name, tensor in weft.pull(server.url).torch().items():
                 self.assertTrue(torch.equal(tensor, weft.pull(store, published.id)[name].torch()), name)
+
+    def test_wefts_trainer_engine_brings_the_weights(self):
+        model = torch.nn.Module()
+        for name, tensor in turned().items():
+            place = model
+            *path, last = name.split(".")
+            for part in path:
+                if not hasattr(place, part):
+                    place.add_module(part, torch.nn.Module())
+                place = getattr(place, part)
+            place.register_parameter(last, torch.nn.Parameter(tensor, requires_grad=False))
+        port = free_port()
+        with Server("P_qwen3", "--allow-source", f"http://127.0.0.1:{port}") as server:
+            engine = WeftTrainerWeightTransferEngine.trainer_init(
+                WeftTrainerInitInfo(rank=0, port=port), client=HTTPVLLMWeightSyncClient(server.url), source=ModuleSource(model))
+            before = server.complete("A", 4)["text"]
+            engine.send_weights("step-1")
+            self.assertEqual(server.weight_info()["weight_version"], "step-1")
+            self.assertNotEqual(server.complete("A", 4)["text"], before)
+            model.model.norm.weight.data.neg_()
+            engine.send_weights("step-2")
+            self.assertEqual(server.complete("A", 4)["text"], before)
+            engine.shutdown()
 
     def test_nccl_is_refused_before_anything_changes(self):
         with Server("P_qwen3") as server:

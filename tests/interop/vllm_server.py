@@ -35,8 +35,9 @@ class Vllm:
     """Serves `model` as `m`, ready to answer. `faults`: a folder of files that make ranks fail (faults/)."""
 
     def __init__(self, model, *flags, backend="weft", faults=None, **environment):
-        values = dict(os.environ, VLLM_CPU_KVCACHE_SPACE="1", VLLM_CPU_OMP_THREADS_BIND="0-1", VLLM_SERVER_DEV_MODE="1",
-                      HF_HUB_OFFLINE="1", VLLM_NO_USAGE_STATS="1", DO_NOT_TRACK="1", **environment)
+        # Both cores: left alone it takes one of two.
+        values = os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "0-1", "VLLM_SERVER_DEV_MODE": "1",
+                               "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"} | environment
         if faults:
             values["WEFT_TEST_FAULTS"] = str(faults)
             values["PYTHONPATH"] = f"{SOURCE_DIR / 'tests' / 'interop' / 'faults'}:{values['PYTHONPATH']}"

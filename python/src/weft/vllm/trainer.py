@@ -1,4 +1,4 @@
-"""The trainer's side of the back end `weft`, by vLLM's own trainer interface."""
+"""The trainer's side of the back end `weft`, by vLLM's own trainer interface. `weft serve` takes weights from it, too."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class WeftTrainerWeightTransferEngine(TrainerWeightTransferEngine[WeftTrainerIni
             raise InvalidArgumentError("weft needs a WeightSource: vLLM's ModuleSource(model) is one")
         engine = cls(init_info, client, source)
         if engine.is_sender:
-            client.init_weight_transfer_engine(
-                {"source": engine._url, "key": init_info.read_key, "ca_file": init_info.ca_file})
+            given = {"key": init_info.read_key, "ca_file": init_info.ca_file}
+            client.init_weight_transfer_engine({name: value for name, value in given.items() if value is not None})
         return engine
 
     def send_weights(self, label: str | None = None) -> None:
@@ -74,7 +74,7 @@ class WeftTrainerWeightTransferEngine(TrainerWeightTransferEngine[WeftTrainerIni
             return
         version = published.result().id
         self.client.start_weight_update()
-        self.client.update_weights({"version": version})
+        self.client.update_weights({"version": version, "source": self._url})
         self.client.finish_weight_update(label)
 
     def shutdown(self) -> None:
