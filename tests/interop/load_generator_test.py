@@ -26,6 +26,7 @@ class LoadGenerator(unittest.TestCase):
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             model = make_checkpoint(folder / "model")
+            (model / "chat_template.jinja").write_text("{% for message in messages %}{{ message.content }}{% endfor %}")
             with Server(model, "--served-model-name", "m") as server:
                 done = subprocess.run(
                     [sys.executable, "-c", MAIN, "--backend", backend, "--base-url", server.url, "--endpoint", endpoint, "--model", "m",
