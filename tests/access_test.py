@@ -1,21 +1,24 @@
 #!/usr/bin/env python3
 """Keys are asked for on every route that docs/openapi.yaml puts behind one, however the path is spelt; what is open is listed here."""
+import contextlib
+import http.client
 import os
 import pathlib
 import re
 import socket
+import subprocess
 import tempfile
 import unittest
 
 from store_test import Store
-from weft_testing import TIMEOUT_S, Server
+from weft_testing import FIXTURES, TIMEOUT_S, WEFT, Server
 
 DOCUMENT = pathlib.Path(os.environ["WEFT_SOURCE_DIR"]) / "docs/openapi.yaml"
-# Open in front of any key: generating, watching, and what vLLM tells anybody. All else needs one.
+# Open in front of any key: watching, and what vLLM tells anybody. All else needs one.
 OPEN = {
-    "GET /health", "GET /ping", "POST /ping", "GET /version", "GET /metrics", "GET /load", "GET /server_info", "GET /v1/models",
-    "POST /v1/completions", "POST /v1/chat/completions", "POST /inference/v1/generate", "POST /tokenize", "POST /detokenize",
+    "GET /health", "GET /ping", "POST /ping", "GET /version", "GET /metrics", "GET /load", "GET /server_info", "POST /tokenize", "POST /detokenize",
     "GET /is_paused", "GET /is_sleeping", "GET /weight_info", "GET /get_world_size"}
+KEYS = ("--admin-key", "the-admin-key", "--read-key", "the-read-key", "--api-key", "the-api-key")
 
 
 def documented():
@@ -43,20 +46,40 @@ def bearer(key):
     return {"Authorization": f"Bearer {key}"}
 
 
+def status_at(url, method, path, headers={}):
+    """Of a request to http://HOST:PORT or unix:PATH."""
+    if url.startswith("unix:"):
+        connection = http.client.HTTPConnection("localhost")
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.settimeout(TIMEOUT_S)
+        connection.sock.connect(url.removeprefix("unix:"))
+    else:
+        connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=TIMEOUT_S)
+    with contextlib.closing(connection):
+        connection.request(method, path, headers=headers)
+        return connection.getresponse().status
+
+
 class Access(unittest.TestCase):
     def check(self, server, routes):
-        opens = {"": "", "read": "the-read-key", "admin": "the-admin-key"}
+        keys = {"read": "the-read-key", "api": "the-api-key", "admin": "the-admin-key"}
         for route, key in routes.items():
             method, path = request_of(route)
             with self.subTest(route):
                 status = lambda **more: server.request(method, path, **more).status
                 self.assertEqual(status() == 401, bool(key))
                 self.assertEqual(status(headers=bearer("the-wrong-key")) == 401, bool(key))
+                for other in keys.keys() - {"admin", key} if key else ():
+                    self.assertEqual(status(headers=bearer(keys[other])), 401, other)
                 if key == "admin":
-                    self.assertEqual(status(headers=bearer("the-read-key")), 401)
+                    continue  # with the right one it would do what it says
+                self.assertNotEqual(status(headers=bearer(keys["admin"])), 401)
+                if key:
+                    self.assertNotEqual(status(headers=bearer(keys[key])), 401)
                 if key == "read":
                     self.assertEqual(server.request("HEAD", path).status, 401)
-                    self.assertNotEqual(status(headers=bearer(opens[key])), 401)
+                if key == "api":
+                    self.assertEqual(server.request(method, path).json(), {"error": "Unauthorized"})
 
     def test_the_document_says_which_key_every_route_needs(self):
         routes = documented()
@@ -64,7 +87,7 @@ class Access(unittest.TestCase):
         self.assertEqual({route for route, key in routes.items() if not key}, OPEN)
 
     def test_a_server_asks_for_it(self):
-        with Server("P_llama", "--admin-key", "the-admin-key", "--read-key", "the-read-key") as server:
+        with Server("P_llama", *KEYS) as server:
             self.check(server, documented())
             self.assertEqual(server.get("/weft/v1/status", headers=bearer("the-read-key")).json()["state"], "idle")
 
@@ -73,6 +96,57 @@ class Access(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder, \
                 Store(f"{folder}/store", "--admin-key", "the-admin-key", "--read-key", "the-read-key") as store:
             self.check(store, {route: key for route, key in routes.items() if "versions/current" not in route})
+
+    def test_admin_routes_may_be_at_an_address_of_their_own(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for address in "127.0.0.1:0", f"unix:{folder}/admin.sock":
+                with Server("P_llama", *KEYS, "--admin-listen", address) as server:
+                    self.check_listeners(server, server.wait_for_line("admin routes at (.*)")[1])
+
+    def test_a_socket_file_is_its_users_alone_and_goes_with_its_server(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "admin.sock")
+            serve = ("P_llama", "--admin-listen", f"unix:{path}")
+            with Server(*serve) as server:
+                self.assertEqual(path.stat().st_mode & 0o777, 0o600)
+                again = subprocess.run([WEFT, "serve", FIXTURES / "P_llama", "--port", "0", *serve[1:]], capture_output=True, text=True, timeout=TIMEOUT_S)
+                self.assertIn(f"another program listens at {path}", again.stderr)
+                server.stop()
+                self.assertFalse(path.exists())
+            with Server(*serve):
+                pass  # killed
+            self.assertTrue(path.exists())
+            with Server(*serve):  # nobody listens on what it left
+                self.assertEqual(status_at(f"unix:{path}", "GET", "/is_paused"), 200)
+            path.unlink()
+            path.write_text("mine")
+            refused = subprocess.run([WEFT, "serve", FIXTURES / "P_llama", "--port", "0", *serve[1:]], capture_output=True, text=True, timeout=TIMEOUT_S)
+            self.assertIn("is no socket", refused.stderr)
+            self.assertEqual(path.read_text(), "mine")
+
+    def check_listeners(self, server, at):
+        """Every route at both: admin routes are there alone, the rest is at both with the same keys."""
+        for route, key in documented().items():
+            method, path = request_of(route)
+            with self.subTest(route, at=at):
+                self.assertEqual(status_at(at, method, path) == 401, bool(key))
+                status = server.request(method, path).status
+                if key == "admin":
+                    self.assertIn(status, (404, 405))
+                    self.assertIn(server.request(method, path, headers=bearer("the-admin-key")).status, (404, 405))
+                else:
+                    self.assertEqual(status == 401, bool(key))
+        self.assertEqual(status_at(at, "POST", "/pause", bearer("the-admin-key")), 200)
+        self.assertTrue(server.get("/is_paused").json()["is_paused"])
+
+    def test_weights_are_pushed_through_a_socket_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with Server("P_llama", "--admin-key", "the-admin-key", "--admin-listen", f"unix:{folder}/admin.sock") as server:
+                model = FIXTURES / "P2" / "model.safetensors"
+                done = subprocess.run([WEFT, "push", model, "--to", f"unix:{folder}/admin.sock", "--label", "pushed"], capture_output=True, text=True,
+                                      timeout=TIMEOUT_S, env=os.environ | {"WEFT_KEY": "the-admin-key", "XDG_STATE_HOME": folder})
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertEqual(server.weight_info()["weight_version"], "pushed")
 
     def raw(self, server, target):
         with socket.create_connection((server.host, server.port), TIMEOUT_S) as connection:

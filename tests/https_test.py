@@ -49,7 +49,7 @@ class Https(unittest.TestCase):
                 "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", cls.key, "-out", cls.certificate)
         cls.both.write_bytes(cls.certificate.read_bytes() + cls.key.read_bytes())
         cls.trust = ssl.create_default_context(cafile=cls.certificate)
-        cls.listen = ("--ssl-certfile", cls.certificate, "--ssl-keyfile", cls.key)
+        cls.listen = ("--tls-cert", cls.certificate, "--tls-key", cls.key)
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -91,7 +91,7 @@ class Https(unittest.TestCase):
                 server.get("/health")
 
     def test_every_command_goes_by_https(self):
-        trust = ("--cacert", self.certificate)
+        trust = ("--ca", self.certificate)
         with self.secure(Server("P_llama", *self.listen)) as server:
             pushed = push(FIXTURES / "P2", "--to", server.url, "--label", "two", *trust)
             self.assertEqual(pushed.returncode, 0, pushed.stderr)
@@ -116,8 +116,8 @@ class Https(unittest.TestCase):
                 refused = run(*arguments)
                 self.assertEqual(refused.returncode, 3, refused.stderr)
                 self.assertIn(f"{server.url}: the server's certificate is refused", refused.stderr)
-                self.assertIn("--cacert", refused.stderr)
-            absent = run("versions", server.url, "--cacert", self.folder / "absent.pem")
+                self.assertIn("--ca", refused.stderr)
+            absent = run("versions", server.url, "--ca", self.folder / "absent.pem")
             self.assertEqual(absent.returncode, 2, absent.stderr)
             self.assertIn("absent.pem", absent.stderr)
             plain = run("versions", server.url.replace("https", "http"))
@@ -128,7 +128,7 @@ class Https(unittest.TestCase):
             self.assertEqual(run("versions", server.url.replace("http", "https")).returncode, 2)
 
     def test_a_server_follows_a_store_and_takes_an_update_from_it(self):
-        trust = ("--cacert", self.certificate)
+        trust = ("--ca", self.certificate)
         with self.secure(Store(self.folder / "store", *self.listen)) as store:
             self.assertEqual(push(FIXTURES / "P_llama", "--to", store.url, "--head", "main", *trust).returncode, 0)
             with self.secure(Server(None, "--follow", store.url, "--allow-source", store.url, *trust, *self.listen)) as server:
@@ -148,7 +148,7 @@ class Https(unittest.TestCase):
             nginx = subprocess.Popen([NGINX, "-c", configuration, "-p", self.folder, "-e", "stderr"], stderr=subprocess.DEVNULL)
             try:
                 url = f"https://localhost:{port}"
-                trust = ("--cacert", self.certificate)
+                trust = ("--ca", self.certificate)
                 wait_for(lambda: run("versions", url, *trust).returncode == 0, "nginx listens")
                 pushed = push(FIXTURES / "P2", "--to", url, "--head", "main", *trust)
                 self.assertEqual(pushed.returncode, 0, pushed.stderr)
@@ -159,10 +159,10 @@ class Https(unittest.TestCase):
                 nginx.wait()
 
     def test_a_wrong_certificate_is_said_at_once(self):
-        for flags, said in ((["--ssl-certfile", self.folder / "absent.pem"], "absent.pem"),
-                            (["--ssl-certfile", self.certificate], "no private key in PEM"),
-                            (["--ssl-certfile", self.key], "no certificate chain in PEM"),
-                            (["--ssl-keyfile", self.key], "--ssl-certfile")):
+        for flags, said in ((["--tls-cert", self.folder / "absent.pem"], "absent.pem"),
+                            (["--tls-cert", self.certificate], "no private key in PEM"),
+                            (["--tls-cert", self.key], "no certificate chain in PEM"),
+                            (["--tls-key", self.key], "--tls-cert")):
             for command in (["serve", FIXTURES / "P_llama"], ["store", self.folder / "store"]):
                 with self.subTest(said=said, command=command[0]), Program(*command, *flags, "--port", "0") as program:
                     self.assertEqual(program.wait(), 2)

@@ -8,7 +8,7 @@
 
 namespace weft {
 
-// --key, --key-file, --cacert, --json, and with `progress` also --no-progress. When `command` was
+// --key, --key-file, --ca, --json, and with `progress` also --no-progress. When `command` was
 // asked for, `run` becomes `blocking_run` after `client`, of the command's own config, is what the
 // flags say; or what reports the error of that.
 void add_client_flags(CLI::App& command, ClientConfig& client, bool progress, Run& run,

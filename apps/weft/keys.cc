@@ -47,6 +47,11 @@ void add_key_flags(CLI::App& command, KeyFlags& flags) {
           "needed to pull; also WEFT_READ_KEY");
 }
 
+void add_api_key_flags(CLI::App& command, KeyFlags& flags) {
+  add_key(command, "--api-key", flags.api_key, flags.api_key_file,
+          "needed to generate (/v1 and /inference); also VLLM_API_KEY");
+}
+
 void add_source_key_flags(CLI::App& command, KeyFlags& flags) {
   add_key(command, "--source-key", flags.source_key, flags.source_key_file,
           "sent to the servers that this one pulls from; also WEFT_SOURCE_KEY");
@@ -54,7 +59,7 @@ void add_source_key_flags(CLI::App& command, KeyFlags& flags) {
 
 void add_ca_flag(CLI::App& command, std::string& ca_file) {
   command
-      .add_option("--cacert", ca_file,
+      .add_option("--ca,--cacert", ca_file,
                   "authorities in PEM that https servers' certificates may be from; default: those "
                   "of this machine, or of SSL_CERT_FILE")
       ->option_text("FILE");
@@ -66,6 +71,8 @@ Result<http::ServerKeys> blocking_read_keys(const KeyFlags& flags) {
                                              "WEFT_ADMIN_KEY"));
   WEFT_TRY(keys.read_key,
            blocking_read_key("--read-key", flags.read_key, flags.read_key_file, "WEFT_READ_KEY"));
+  WEFT_TRY(keys.api_key,
+           blocking_read_key("--api-key", flags.api_key, flags.api_key_file, "VLLM_API_KEY"));
   return keys;
 }
 
@@ -75,8 +82,8 @@ Result<std::string> blocking_read_source_key(const KeyFlags& flags) {
 }
 
 void hide_keys(int argc, char** argv) {
-  constexpr std::array<std::string_view, 4> kNames = {"--admin-key", "--read-key", "--source-key",
-                                                      "--key"};
+  constexpr std::array<std::string_view, 5> kNames = {"--admin-key", "--read-key", "--api-key",
+                                                      "--source-key", "--key"};
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
     const std::string_view name = argument.substr(0, argument.find('='));

@@ -16,12 +16,14 @@ class App;
 namespace weft {
 
 struct KeyFlags {
-  std::optional<std::string> admin_key, read_key, source_key;
-  std::string admin_key_file, read_key_file, source_key_file;
+  std::optional<std::string> admin_key, read_key, api_key, source_key;
+  std::string admin_key_file, read_key_file, api_key_file, source_key_file;
 };
 
 // --admin-key and --read-key, and each with -file.
 void add_key_flags(CLI::App& command, KeyFlags& flags);
+// --api-key, as vLLM calls it.
+void add_api_key_flags(CLI::App& command, KeyFlags& flags);
 // Likewise --source-key.
 void add_source_key_flags(CLI::App& command, KeyFlags& flags);
 
@@ -29,11 +31,11 @@ void add_source_key_flags(CLI::App& command, KeyFlags& flags);
 void add_key(CLI::App& command, const std::string& name, std::optional<std::string>& key,
              std::string& file, const std::string& what);
 
-// --cacert, as curl calls it.
+// --ca, or --cacert as curl calls it.
 void add_ca_flag(CLI::App& command, std::string& ca_file);
 
-// The flag, else the file, else WEFT_ADMIN_KEY or WEFT_READ_KEY; "" where there is none. Errors:
-// kInvalidArgument for a key that no header can carry; as blocking_read_file. Blocks.
+// The flag, else the file, else WEFT_ADMIN_KEY, WEFT_READ_KEY or VLLM_API_KEY; "" where there is
+// none. Errors: kInvalidArgument for a key that no header can carry; as blocking_read_file. Blocks.
 Result<http::ServerKeys> blocking_read_keys(const KeyFlags& flags);
 
 // The same for one key: the flag, else the file, else the environment's `variable`.

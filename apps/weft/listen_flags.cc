@@ -9,13 +9,15 @@ namespace {
 
 constexpr double kMaxSeconds = 86'400;
 
-// As vLLM and uvicorn call them.
+// The second names are vLLM's and uvicorn's.
 void add_certificate_flags(CLI::App& command, ListenOptions& listen) {
-  CLI::Option* const certificate = command
-                                       .add_option("--ssl-certfile", listen.certificate_file,
-                                                   "certificate chain in PEM: listen with https")
-                                       ->option_text("FILE");
-  command.add_option("--ssl-keyfile", listen.key_file, "its key; default: in the same file")
+  CLI::Option* const certificate =
+      command
+          .add_option("--tls-cert,--ssl-certfile", listen.certificate_file,
+                      "certificate chain in PEM: listen with https")
+          ->option_text("FILE");
+  command
+      .add_option("--tls-key,--ssl-keyfile", listen.key_file, "its key; default: in the same file")
       ->option_text("FILE")
       ->needs(certificate);
 }
@@ -37,6 +39,11 @@ void add_listen_flags(CLI::App& command, ListenOptions& listen, KeyFlags& keys) 
   command.add_option("--port", listen.http.port, "port; 0 takes a free one")
       ->check(CLI::Range(0, UINT16_MAX))
       ->capture_default_str();
+  command
+      .add_option(
+          "--admin-listen", listen.http.admin_listen,
+          "HOST:PORT or unix:PATH: what needs the admin key is there alone, beside all else")
+      ->option_text("ADDRESS");
   add_limits(command, listen.http);
   add_key_flags(command, keys);
   add_certificate_flags(command, listen);

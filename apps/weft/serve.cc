@@ -87,6 +87,7 @@ void add_flags(CLI::App& command, Flags& flags) {
   command.add_option("MODEL_DIR", options.model,
                      "Hugging Face model folder; not needed with --follow");
   add_listen_flags(command, options.listen, flags.keys);
+  add_api_key_flags(command, flags.keys);
   command.add_option("--threads", options.engine.threads, "compute threads; 0: one per core")
       ->check(CLI::Range(0u, kMaxThreads))
       ->capture_default_str();

@@ -184,7 +184,7 @@ Result<int> serve(const ServeOptions& options) {
   const auto served = model.get();
   log_info("{}: {} tokens of context, {}, version {}", served->name, served->max_model_len,
            served->dtype, target.current().id);
-  announce_listening(server_options, server->port());
+  announce_listening(server_options, server->port(), server->admin_url());
 
   const int signal = stop.blocking_wait();
   generations.abort({});  // what is followed may wait for them to end

@@ -25,10 +25,12 @@ int StopSignals::blocking_wait() {
 Result<http::ServerOptions> blocking_server_options(const ListenOptions& listen) {
   http::ServerOptions options = listen.http;
   if (!listen.insecure && http::is_exposed(options)) {
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("--host {} lets others in, and whoever gets in can replace the "
-                             "weights: set --admin-key, or say --insecure",
-                             options.host));
+    return Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{} lets others in, and whoever gets in can replace the weights: set "
+                    "--admin-key, or say --insecure",
+                    options.admin_listen.empty() ? "--host " + options.host
+                                                 : "--admin-listen " + options.admin_listen));
   }
   if (!listen.certificate_file.empty()) {
     WEFT_TRY(options.tls,
@@ -37,13 +39,15 @@ Result<http::ServerOptions> blocking_server_options(const ListenOptions& listen)
   return options;
 }
 
-void announce_listening(const http::ServerOptions& options, std::uint16_t port) {
+void announce_listening(const http::ServerOptions& options, std::uint16_t port,
+                        const std::string& admin_url) {
   if (http::is_exposed(options)) {
     log_warning(
         "{} is not loopback and there is no admin key: WHOEVER REACHES THIS PORT CAN REPLACE THE "
         "WEIGHTS",
-        options.host);
+        options.admin_listen.empty() ? options.host : options.admin_listen);
   }
+  if (!admin_url.empty()) fmt::print(stderr, "admin routes at {}\n", admin_url);
   http::Url url;
   url.scheme = options.tls ? "https" : "http";
   url.host = options.host;

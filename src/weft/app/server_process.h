@@ -38,7 +38,9 @@ struct ListenOptions {
 Result<http::ServerOptions> blocking_server_options(const ListenOptions& listen);
 
 // "listening on http://HOST:PORT", or https, on standard error, past the log: programs wait for
-// this line. Before it a warning, where others get in without an admin key.
-void announce_listening(const http::ServerOptions& options, std::uint16_t port);
+// this line. Before it "admin routes at URL", where they are elsewhere; and a warning, where others
+// get in without an admin key.
+void announce_listening(const http::ServerOptions& options, std::uint16_t port,
+                        const std::string& admin_url);
 
 }  // namespace weft

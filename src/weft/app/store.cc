@@ -22,7 +22,7 @@ Result<int> serve(const StoreServeOptions& options) {
   WEFT_TRY(const auto server,
            StoreServer::blocking_start(options.folder, options.store, server_options));
   log_info("{}: {}", options.folder.string(), counted(server->store().stats().versions, "version"));
-  announce_listening(server_options, server->port());
+  announce_listening(server_options, server->port(), server->admin_url());
   const int signal = stop.blocking_wait();
   server->blocking_stop(kStopGrace);
   return kExitBySignal + signal;

@@ -24,11 +24,29 @@ std::string_view bearer_token(const Request& request) {
   return token.substr(std::min(token.find_first_not_of(' '), token.size()));
 }
 
+// "" where none is needed.
+std::string_view key_of(Access access, const ServerKeys& keys) {
+  switch (access) {
+    case Access::kOpen:
+      return {};
+    case Access::kApi:
+      return keys.api_key;
+    case Access::kRead:
+      return keys.read_key;
+    case Access::kAdmin:
+      break;
+  }
+  return keys.admin_key;
+}
+
+bool is_loopback(std::string_view host) {
+  return host.starts_with("127.") || host == "::1" || host == "localhost";
+}
+
 }  // namespace
 
 bool has_access(const Request& request, Access access, const ServerKeys& keys) {
-  if (access == Access::kOpen) return true;
-  const std::string_view key = access == Access::kRead ? keys.read_key : keys.admin_key;
+  const std::string_view key = key_of(access, keys);
   if (key.empty()) return true;
   const std::string_view token = bearer_token(request);
   const bool right = equal_in_constant_time(token, key);
@@ -37,9 +55,11 @@ bool has_access(const Request& request, Access access, const ServerKeys& keys) {
 }
 
 bool is_exposed(const ServerOptions& options) {
-  const std::string& host = options.host;
-  const bool is_loopback = host.starts_with("127.") || host == "::1" || host == "localhost";
-  return !is_loopback && options.keys.admin_key.empty();
+  if (!options.keys.admin_key.empty() || options.admin_listen.starts_with(kUnixPrefix))
+    return false;
+  if (options.admin_listen.empty()) return !is_loopback(options.host);
+  const auto admin = parse_address(options.admin_listen, 0);
+  return !(admin && is_loopback(admin->host));
 }
 
 }  // namespace weft::http

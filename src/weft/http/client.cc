@@ -10,6 +10,7 @@
 #include <boost/asio/connect.hpp>
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <fmt/format.h>
@@ -272,9 +273,22 @@ net::awaitable<Result<void>> ClientImpl::open(Connection& connection, bool fresh
   co_return std::move(connected).error().with_context("cannot connect to " + server_.text());
 }
 
+// It is done at once, or refused: nothing is on its way.
+Result<void> connect_local(tcp::socket& socket, const std::string& path) {
+  net::local::stream_protocol::socket local(socket.get_executor());
+  error_code failed;
+  local.open(net::local::stream_protocol(), failed);
+  if (!failed) local.non_blocking(true, failed);  // where too many wait already
+  if (!failed) local.connect(net::local::stream_protocol::endpoint(path), failed);
+  if (!failed) socket.assign(tcp::v4(), local.release(), failed);
+  if (failed) return Error(ErrorCode::kDisconnected, failed.message());
+  return {};
+}
+
 // To the first of the host's addresses that takes the connection.
 net::awaitable<Result<void>> ClientImpl::connect(Connection& connection) {
   tcp::socket& socket = connection.stream.socket;
+  if (!server_.socket_path.empty()) co_return connect_local(socket, server_.socket_path);
   const std::string port = std::to_string(server_.port);
   auto [unresolved, endpoints] =
       co_await connection.resolver.async_resolve(server_.host, port, kAwait);

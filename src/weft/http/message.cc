@@ -113,10 +113,40 @@ Error error_of_response(const Response& response) {
                                  response.body.substr(0, kShownBytes)));
 }
 
+Result<Address> parse_address(std::string_view text, std::uint16_t default_port) {
+  const auto bad = [](const char* why) { return Error(ErrorCode::kInvalidArgument, why); };
+  std::string_view host = text;
+  std::string_view after = text;
+  if (host.starts_with('[')) {  // an IPv6 address
+    const std::size_t close = host.find(']');
+    if (close == std::string_view::npos) return bad("`[` without `]`");
+    after = host.substr(close + 1);
+    host = host.substr(1, close - 1);
+  } else {
+    after = host.substr(std::min(host.find(':'), host.size()));
+    host = host.substr(0, host.size() - after.size());
+  }
+  if (host.empty()) return bad("the host is missing");
+  Address address{std::string(host), default_port};
+  if (after.empty()) return address;
+  const char* const end = after.data() + after.size();
+  const auto [stop, failed] = std::from_chars(after.data() + 1, end, address.port);
+  if (after.front() == ':' && failed == std::errc() && stop == end) return address;
+  return bad("the port must be 1 to 65535");
+}
+
 Result<Url> Url::parse(std::string_view text) {
   const auto bad = [&](std::string_view why) {
     return Error(ErrorCode::kInvalidArgument, fmt::format("`{}` is no http URL: {}", text, why));
   };
+  if (text.starts_with(kUnixPrefix)) {
+    Url url;
+    url.scheme = "http";
+    url.host = "localhost";
+    url.socket_path = text.substr(kUnixPrefix.size());
+    if (!url.socket_path.empty() && url.socket_path.size() <= kMaxSocketPathBytes) return url;
+    return bad(fmt::format("a socket's path has 1 to {} bytes", kMaxSocketPathBytes));
+  }
   const std::size_t scheme_end = text.find("://");
   if (scheme_end == std::string_view::npos) return bad("expected http://host:port");
   Url url;
@@ -132,31 +162,16 @@ Result<Url> Url::parse(std::string_view text) {
   const std::size_t path_begin = std::min(rest.find('/'), rest.size());
   url.path = rest.substr(path_begin);
   while (url.path.ends_with('/')) url.path.pop_back();
-  std::string_view host = rest.substr(0, path_begin);
-  std::string_view after = host;
-  if (host.starts_with('[')) {  // an IPv6 address
-    const std::size_t close = host.find(']');
-    if (close == std::string_view::npos) return bad("`[` without `]`");
-    after = host.substr(close + 1);
-    host = host.substr(1, close - 1);
-  } else {
-    after = host.substr(std::min(host.find(':'), host.size()));
-    host = host.substr(0, host.size() - after.size());
-  }
-  if (host.empty()) return bad("the host is missing");
-  url.host = host;
-  if (!after.empty()) {
-    const char* begin = after.data() + 1;
-    const char* end = after.data() + after.size();
-    const auto [stop, failed] = std::from_chars(begin, end, url.port);
-    if (after.front() != ':' || failed != std::errc() || stop != end || url.port == 0) {
-      return bad("the port must be 1 to 65535");
-    }
-  }
+  const auto at = parse_address(rest.substr(0, path_begin), url.port);
+  if (!at) return bad(at.error().message());
+  if (at->port == 0) return bad("the port must be 1 to 65535");
+  url.host = at->host;
+  url.port = at->port;
   return url;
 }
 
 std::string Url::text() const {
+  if (!socket_path.empty()) return fmt::format("{}{}", kUnixPrefix, socket_path);
   return fmt::format("{}://{}{}", scheme, authority(), path);
 }
 

@@ -61,11 +61,23 @@ Response error_response(const Error& error);
 // "error.message", a string "error" and "detail".
 Error error_of_response(const Response& response);
 
-// An absolute http or https URL.
+struct Address {
+  std::string host;  // of IPv6 without brackets
+  std::uint16_t port = 0;
+};
+// "HOST", "HOST:PORT", "[IPv6]:PORT". Errors: kInvalidArgument, without the text.
+Result<Address> parse_address(std::string_view text, std::uint16_t default_port);
+
+inline constexpr std::string_view kUnixPrefix = "unix:";
+// Source: sockaddr_un in unix(7), whose path ends with a zero.
+inline constexpr std::size_t kMaxSocketPathBytes = 107;
+
+// An absolute http or https URL, or "unix:PATH": http over the UNIX socket at PATH.
 struct Url {
   std::string scheme;
   std::string host;
   std::uint16_t port = 80;
+  std::string socket_path{};  // "" but for a UNIX socket
   std::string
       path;  // "" or starts with '/', never ends with one; clients put it before every target
 

@@ -8,8 +8,10 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "weft/base/log.h"
+#include "weft/http/listening-inl.h"
 #include "weft/http/session-inl.h"
 
 namespace weft::http {
@@ -69,21 +71,32 @@ net::awaitable<void> Loop::sweep() {
 
 namespace {
 
+struct Listener {
+  Acceptor acceptor;
+  const Entrance& entrance;
+  std::string url;   // of admin_listen; "" for the first
+  std::string path;  // of the socket file; "" where there is none
+};
+
 class ServerImpl final : public Server {
  public:
   ServerImpl(std::shared_ptr<Shared> shared, std::vector<std::shared_ptr<Loop>> loops,
-             tcp::acceptor acceptor)
+             std::vector<Listener> listeners)
       : shared_(std::move(shared)),
         loops_(std::move(loops)),
-        acceptor_(std::move(acceptor)),
-        port_(acceptor_->local_endpoint().port()) {
-    auto task = accept();
-    net::co_spawn(loops_.front()->io, std::move(task), OnExit());
+        listeners_(std::move(listeners)),
+        port_(port_of(listeners_.front().acceptor)),
+        admin_url_(listeners_.back().url) {
+    for (Listener& listener : listeners_) {
+      auto task = accept(listener);
+      net::co_spawn(loops_.front()->io, std::move(task), OnExit());
+    }
     for (std::size_t i = 0; i < loops_.size(); ++i) loops_[i]->start(static_cast<unsigned>(i));
   }
   ~ServerImpl() override { blocking_stop(std::chrono::milliseconds(0)); }
 
   std::uint16_t port() const override { return port_; }
+  std::string admin_url() const override { return admin_url_; }
   std::size_t open_connections() const override {
     const std::lock_guard lock(shared_->mutex);
     return shared_->open_connections;
@@ -92,14 +105,15 @@ class ServerImpl final : public Server {
   void blocking_stop(std::chrono::milliseconds grace) override;
 
  private:
-  net::awaitable<void> accept();
-  void adopt(std::shared_ptr<Loop> loop, tcp::socket socket);
-  void refuse(tcp::socket& socket);
+  net::awaitable<void> accept(Listener& listener);
+  void adopt(std::shared_ptr<Loop> loop, const Entrance& entrance, tcp::socket socket);
+  void refuse(const Entrance& entrance, tcp::socket& socket);
 
   const std::shared_ptr<Shared> shared_;
   const std::vector<std::shared_ptr<Loop>> loops_;
-  std::optional<tcp::acceptor> acceptor_;  // on loops_[0]
+  std::vector<Listener> listeners_;  // on loops_[0]
   const std::uint16_t port_;
+  const std::string admin_url_;
   std::mutex stop_mutex_;
   bool stopped_ = false;  // under stop_mutex_
 };
@@ -118,13 +132,17 @@ ServerCounts ServerImpl::counts() const {
   return counts;
 }
 
-net::awaitable<void> ServerImpl::accept() {
+net::awaitable<void> ServerImpl::accept(Listener& listener) {
+  Acceptor& acceptor = listener.acceptor;
   constexpr std::chrono::milliseconds kPause{100};
   net::steady_timer pause(loops_.front()->io);
   bool complained = false;
-  for (std::size_t next = 0; acceptor_->is_open(); next = (next + 1) % loops_.size()) {
-    auto [failed, socket] = co_await acceptor_->async_accept(loops_[next]->io, kAwait);
-    if (!acceptor_->is_open()) break;
+  for (std::size_t next = 0; acceptor.is_open(); next = (next + 1) % loops_.size()) {
+    auto [failed, accepted] = co_await acceptor.async_accept(kAwait);
+    if (!acceptor.is_open()) break;
+    tcp::socket socket(loops_[next]->io);
+    // What is done with a connection is the same for all kinds of them.
+    if (!failed) socket.assign(tcp::v4(), accepted.release(), failed);
     if (failed) {
       // Out of descriptors or memory, mostly: give others time to release some.
       if (!complained) log_warning("http: cannot accept a connection: {}", failed.message());
@@ -135,33 +153,35 @@ net::awaitable<void> ServerImpl::accept() {
       continue;
     }
     complained = false;
-    adopt(loops_[next], std::move(socket));
+    adopt(loops_[next], listener.entrance, std::move(socket));
   }
 }
 
 // There is room for these few bytes in a new socket's buffer; a client that sent its request
 // already may see a reset instead.
-void ServerImpl::refuse(tcp::socket& socket) {
+void ServerImpl::refuse(const Entrance& entrance, tcp::socket& socket) {
   constexpr std::string_view kBusy =
       "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n"
       "Connection: close\r\n\r\n";
   shared_->counters.refused.fetch_add(1, std::memory_order_relaxed);
-  if (shared_->options.tls) return;  // it would not understand
+  if (entrance.tls) return;  // it would not understand
   ::send(socket.native_handle(), kBusy.data(), kBusy.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-void ServerImpl::adopt(std::shared_ptr<Loop> loop, tcp::socket socket) {
+void ServerImpl::adopt(std::shared_ptr<Loop> loop, const Entrance& entrance, tcp::socket socket) {
   {
     const std::lock_guard lock(shared_->mutex);
-    if (shared_->open_connections >= shared_->options.max_connections) return refuse(socket);
+    if (shared_->open_connections >= shared_->options.max_connections) {
+      return refuse(entrance, socket);
+    }
     ++shared_->open_connections;
   }
   shared_->counters.accepted.fetch_add(1, std::memory_order_relaxed);
   error_code ignored;
   socket.set_option(tcp::no_delay(true), ignored);
-  loop->post([loop, socket = std::move(socket)]() mutable {
+  loop->post([loop, &entrance, socket = std::move(socket)]() mutable {
     if (loop->draining) return loop->shared->release_connection();
-    auto session = std::make_shared<Session>(loop, std::move(socket));
+    auto session = std::make_shared<Session>(loop, entrance, std::move(socket));
     auto task = Session::run(std::move(session));
     net::co_spawn(loop->io, std::move(task), OnExit());
   });
@@ -171,8 +191,11 @@ void ServerImpl::blocking_stop(std::chrono::milliseconds grace) {
   const std::lock_guard once(stop_mutex_);
   if (std::exchange(stopped_, true)) return;
   loops_.front()->post([this] {
-    error_code ignored;
-    acceptor_->close(ignored);
+    for (Listener& listener : listeners_) {
+      error_code ignored;
+      listener.acceptor.close(ignored);
+      if (!listener.path.empty()) ::unlink(listener.path.c_str());
+    }
   });
   for (const auto& loop : loops_) {
     loop->post([loop = loop.get()] {
@@ -192,32 +215,55 @@ void ServerImpl::blocking_stop(std::chrono::milliseconds grace) {
     });
   }
   for (const auto& loop : loops_) loop->join();
-  acceptor_.reset();
+  listeners_.clear();
 }
 
-Result<tcp::acceptor> listen(net::io_context& io, const ServerOptions& options) {
-  error_code failed;
-  const auto address =
-      net::ip::make_address(options.host == "localhost" ? "127.0.0.1" : options.host, failed);
-  if (failed) {
-    return Error(
-        ErrorCode::kInvalidArgument,
-        fmt::format("`{}` is no address to listen on: expected an IP address", options.host));
+// The entrances of a server, in this order: for all, and the one of admin_listen where that is set.
+Result<std::vector<Entrance>> make_entrances(const ServerOptions& options,
+                                             std::vector<Route> routes) {
+  std::vector<Entrance> entrances;
+  if (options.admin_listen.empty()) {
+    WEFT_TRY(auto all, Router::create(std::move(routes)));
+    entrances.push_back({std::move(all), options.tls});
+    return entrances;
   }
-  const tcp::endpoint endpoint(address, options.port);
-  tcp::acceptor acceptor(io);
-  acceptor.open(endpoint.protocol(), failed);
-  if (!failed) acceptor.set_option(tcp::acceptor::reuse_address(true), failed);
-  if (!failed) acceptor.bind(endpoint, failed);
-  if (!failed) acceptor.listen(net::socket_base::max_listen_connections, failed);
-  if (!failed) return acceptor;
-  if (failed == net::error::address_in_use) {
-    return Error(ErrorCode::kConflict, fmt::format("port {} on {} is in use by another program",
-                                                   options.port, options.host));
+  std::vector<Route> others;
+  std::ranges::copy_if(routes, std::back_inserter(others),
+                       [](const Route& route) { return route.access != Access::kAdmin; });
+  WEFT_TRY(auto open, Router::create(std::move(others)));
+  entrances.push_back({std::move(open), options.tls});
+  WEFT_TRY(auto all, Router::create(std::move(routes)));
+  const bool is_local = options.admin_listen.starts_with(kUnixPrefix);
+  entrances.push_back({std::move(all), is_local ? nullptr : options.tls});
+  return entrances;
+}
+
+// A listener for each entrance.
+Result<std::vector<Listener>> listen(net::io_context& io, const ServerOptions& options,
+                                     const std::vector<Entrance>& entrances) {
+  std::vector<Listener> listeners;
+  WEFT_TRY(auto first, listen_at(io, options.host, options.port));
+  listeners.push_back({std::move(first), entrances[0], "", ""});
+  if (entrances.size() == 1) return listeners;
+  if (options.admin_listen.starts_with(kUnixPrefix)) {
+    const std::string path = options.admin_listen.substr(kUnixPrefix.size());
+    WEFT_TRY(auto local, listen_at_path(io, path));
+    listeners.push_back({std::move(local), entrances[1], options.admin_listen, path});
+    return listeners;
   }
-  return Error(
-      ErrorCode::kInvalidArgument,
-      fmt::format("cannot listen on {} port {}: {}", options.host, options.port, failed.message()));
+  const auto at = parse_address(options.admin_listen, 0);
+  if (!at) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("`{}`: expected HOST:PORT or unix:PATH: {}", options.admin_listen,
+                             at.error().message()));
+  }
+  WEFT_TRY(auto other, listen_at(io, at->host, at->port));
+  Url url;
+  url.scheme = options.tls ? "https" : "http";
+  url.host = at->host;
+  url.port = port_of(other);
+  listeners.push_back({std::move(other), entrances[1], url.text(), ""});
+  return listeners;
 }
 
 // Returns: the number of files this process may have open.
@@ -234,18 +280,18 @@ Result<std::unique_ptr<Server>> Server::create(ServerOptions options, std::vecto
   if (options.io_threads == 0) {
     return Error(ErrorCode::kInvalidArgument, "io_threads must be at least 1", "io_threads");
   }
-  WEFT_TRY(auto router, Router::create(std::move(routes)));
+  WEFT_TRY(auto entrances, make_entrances(options, std::move(routes)));
   const std::size_t descriptors = raise_descriptor_limit();
   auto shared = std::make_shared<Shared>();
   shared->options = options;
   shared->options.max_connections =
       std::min(options.max_connections, descriptors - descriptors / 8);
-  shared->router = std::move(router);
+  shared->entrances = std::move(entrances);
   std::vector<std::shared_ptr<Loop>> loops;
   for (unsigned i = 0; i < options.io_threads; ++i) loops.push_back(std::make_shared<Loop>(shared));
-  WEFT_TRY(auto acceptor, listen(loops.front()->io, options));
+  WEFT_TRY(auto listeners, listen(loops.front()->io, options, shared->entrances));
   return std::unique_ptr<Server>(
-      std::make_unique<ServerImpl>(std::move(shared), std::move(loops), std::move(acceptor)));
+      std::make_unique<ServerImpl>(std::move(shared), std::move(loops), std::move(listeners)));
 }
 
 }  // namespace weft::http

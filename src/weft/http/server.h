@@ -56,14 +56,14 @@ using Handler = std::function<void(const Request&, std::shared_ptr<Exchange>)>;
 using BulkHandler =
     std::function<Result<std::unique_ptr<BodySink>>(const Request&, std::shared_ptr<Exchange>)>;
 
-// Which key a request needs, as `Authorization: Bearer KEY` (RFC 6750). The admin key opens what
-// the read key opens.
-enum class Access { kOpen, kRead, kAdmin };
+// Which key a request needs, as `Authorization: Bearer KEY` (RFC 6750). The admin key opens all.
+enum class Access { kOpen, kApi, kRead, kAdmin };
 
 // A class whose key is empty is open.
 struct ServerKeys {
   std::string admin_key;
-  std::string read_key;
+  std::string read_key{};
+  std::string api_key{};
 };
 
 // One row of the route table. Handlers run on I/O threads and must not block.
@@ -95,6 +95,10 @@ struct ServerOptions {
   std::chrono::seconds idle_timeout{300};  // keep-alive, and between two reads of a body
   ServerKeys keys;
   std::shared_ptr<const TlsContext> tls;  // https, where it is set; else http
+  // "HOST:PORT" (with TLS too, where that is set), or "unix:PATH" of a socket that only this user
+  // may connect to: rows of Access::kAdmin are there alone, beside all others; elsewhere they are
+  // 404. "": they are with the others.
+  std::string admin_listen;
 };
 
 // What happened since the server began, for metrics.
@@ -111,11 +115,13 @@ class Server {
  public:
   // Raises this process's limit of open files as far as it may; connections take at most seven
   // eighths of it. Errors: kConflict when the port is taken, kInvalidArgument for a host that is
-  // none or for two routes that match the same request.
+  // none, a path that is something else's, or for two routes that match the same request.
   static Result<std::unique_ptr<Server>> create(ServerOptions options, std::vector<Route> routes);
   virtual ~Server() = default;
 
   virtual std::uint16_t port() const = 0;
+  // Of admin_listen, as clients take it: "http://HOST:PORT" or "unix:PATH"; "" where it is not set.
+  virtual std::string admin_url() const = 0;
   virtual std::size_t open_connections() const = 0;
   virtual ServerCounts counts() const = 0;
   // Stops accepting, lets requests that have begun finish for at most `grace` (but for those that

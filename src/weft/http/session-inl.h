@@ -42,10 +42,16 @@ struct Counters {
   }
 };
 
+// An address that a server listens on, and what it answers there.
+struct Entrance {
+  Router router;
+  std::shared_ptr<const TlsContext> tls;  // or null
+};
+
 // What all connections of a server share. Immutable but for the counts.
 struct Shared {
   ServerOptions options;
-  Router router;
+  std::vector<Entrance> entrances;
   Counters counters;
 
   std::mutex mutex;
@@ -118,7 +124,8 @@ struct Answer {
 // One connection. On its loop's thread only.
 class Session : public std::enable_shared_from_this<Session> {
  public:
-  Session(std::shared_ptr<Loop> owner, tcp::socket socket);
+  // `entrance`: one of the server's.
+  Session(std::shared_ptr<Loop> owner, const Entrance& entrance, tcp::socket socket);
 
   // Until the connection has ended. Holds the session, which is in loop->sessions meanwhile.
   static net::awaitable<void> run(std::shared_ptr<Session> self);
@@ -160,6 +167,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void watch();
   void lose(Answer& answer);
 
+  const Entrance& entrance_;
   Stream stream_;
   Phase phase_ = Phase::kIdle;
   Clock::time_point head_began_;

@@ -22,8 +22,9 @@ void run_handler(const std::function<void()>& handler, const std::function<void(
 
 }  // namespace
 
-Session::Session(std::shared_ptr<Loop> owner, tcp::socket socket)
+Session::Session(std::shared_ptr<Loop> owner, const Entrance& entrance, tcp::socket socket)
     : loop(std::move(owner)),
+      entrance_(entrance),
       stream_(std::move(socket)),
       wake_(loop->io, Clock::time_point::max()) {}
 
@@ -99,7 +100,7 @@ class Place {
 net::awaitable<void> Session::run(std::shared_ptr<Session> self) {
   const Place place(*self);
   bool again = true;
-  if (self->loop->shared->options.tls) again = co_await self->secure();
+  if (self->entrance_.tls) again = co_await self->secure();
   while (again && self->stream_.socket.is_open()) {
     again = co_await self->serve_one();
   }
@@ -121,7 +122,7 @@ net::awaitable<bool> Session::secure() {
   head_began_ = Clock::now();
   error_code ignored;  // then the handshake fails
   stream_.socket.native_non_blocking(true, ignored);
-  stream_.tls = loop->shared->options.tls->accept(stream_.socket.native_handle());
+  stream_.tls = entrance_.tls->accept(stream_.socket.native_handle());
   const auto done = co_await shake_hands(stream_);
   if (done) {
     acknowledge_now(stream_.socket);
@@ -213,7 +214,7 @@ net::awaitable<bool> Session::serve_one() {
   }
   stream_.consume(*size);
   head = std::move(*parsed);
-  const auto match = loop->shared->router.match(head.request);
+  const auto match = entrance_.router.match(head.request);
   const Route* route = match ? match->route : nullptr;
   if (route != nullptr) {
     const bool again = co_await serve_route(head, *route);
@@ -253,7 +254,10 @@ std::optional<Error> try_refusal(const RequestHead& head, const Route& route,
 net::awaitable<bool> Session::serve_route(RequestHead& head, const Route& route) {
   const auto refusal = try_refusal(head, route, loop->shared->options.keys);
   if (refusal) {
-    Response response = error_response(*refusal);
+    const bool is_api =
+        route.access == Access::kApi && refusal->code() == ErrorCode::kUnauthenticated;
+    Response response = is_api ? json_response(R"({"error":"Unauthorized"})", 401)  // as vLLM
+                               : error_response(*refusal);
     const bool again = co_await send_own(head, std::move(response), head.framing.empty());
     co_return again;
   }

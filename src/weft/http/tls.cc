@@ -190,7 +190,7 @@ Result<bool> TlsSession::shake_hands() {
     return Error(ErrorCode::kUnauthenticated,
                  fmt::format("the server's certificate is refused: {}{}",
                              X509_verify_cert_error_string(verdict),
-                             known ? "" : "; --cacert FILE says whom to trust"));
+                             known ? "" : "; --ca FILE says whom to trust"));
   }
   if (ERR_GET_REASON(ERR_peek_error()) == SSL_R_HTTP_REQUEST) {
     return Error(ErrorCode::kInvalidArgument, "this port speaks https only, this was http");

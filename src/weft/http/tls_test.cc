@@ -311,7 +311,7 @@ TEST_F(TlsTest, TrustsOnlyWhomItIsTold) {
     const Error error = refusal(client_->server(), options);
     EXPECT_EQ(error.code(), ErrorCode::kUnauthenticated);
     EXPECT_NE(error.message().find(client_->server().text()), std::string::npos);
-    EXPECT_NE(error.message().find("--cacert"), std::string::npos) << error.message();
+    EXPECT_NE(error.message().find("--ca"), std::string::npos) << error.message();
   }
   EXPECT_EQ(get("/hello").value().status, 200);
 }

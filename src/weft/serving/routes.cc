@@ -169,8 +169,10 @@ struct Row {
   std::uint64_t body_limit_bytes = kControlBodyBytes;
 };
 
-// What changes the server needs the admin key; asking and generating need none.
+// What changes the server needs the admin key; vLLM's prefixes the API key; asking needs none.
 http::Access access_of(const Row& row, bool is_control) {
+  const std::string_view path = row.path;
+  if (path.starts_with("/v1/") || path.starts_with("/inference/")) return http::Access::kApi;
   return is_control && std::string_view(row.method) != "GET" ? http::Access::kAdmin
                                                              : http::Access::kOpen;
 }

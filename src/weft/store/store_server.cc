@@ -105,6 +105,7 @@ class StoreServerImpl final : public StoreServer {
   }
 
   std::uint16_t port() const override { return server_->port(); }
+  std::string admin_url() const override { return server_->admin_url(); }
   Store& store() override { return *store_; }
   void blocking_stop(std::chrono::milliseconds grace) override { server_->blocking_stop(grace); }
 

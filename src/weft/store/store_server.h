@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <string>
 
 #include "weft/base/result.h"
 #include "weft/http/server.h"
@@ -22,6 +23,7 @@ class StoreServer {
   virtual ~StoreServer() = default;
 
   virtual std::uint16_t port() const = 0;
+  virtual std::string admin_url() const = 0;  // as http::Server's
   virtual Store& store() = 0;
   // As http::Server::blocking_stop().
   virtual void blocking_stop(std::chrono::milliseconds grace) = 0;
