@@ -302,10 +302,10 @@ Result<void> TorchPolicy::restore(std::span<const StateTensor> state) {
   visit_state([&](const std::string& name, const at::Tensor& tensor) {
     const TensorSpec spec{name, DType::kF32, {tensor.sizes().begin(), tensor.sizes().end()}};
     const auto saved = std::ranges::find(state, spec, &StateTensor::spec);
-    if (saved == state.end()) {
-      restored = Error(ErrorCode::kCorrupt, "the saved state has no " + name + " of this shape");
-    } else {
+    if (saved != state.end()) {
       std::memcpy(tensor.mutable_data_ptr<float>(), saved->bytes.data(), tensor.nbytes());
+    } else if (restored) {
+      restored = Error(ErrorCode::kCorrupt, "the saved state has no " + name + " of this shape");
     }
   });
   round_masters();

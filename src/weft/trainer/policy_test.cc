@@ -182,7 +182,8 @@ TEST(Policy, RefusesTheStateOfAnotherModel) {
   const auto restored =
       make_policy(tiny(Architecture::kLlama), 1)->restore(make_policy(larger, 1)->state());
   ASSERT_FALSE(restored);
-  EXPECT_THAT(restored.error().message(), testing::HasSubstr("mlp.up_proj.weight of this shape"));
+  EXPECT_THAT(restored.error().message(),
+              testing::HasSubstr("layers.0.mlp.gate_proj.weight of this shape"));
 }
 
 class VersionCheckTest : public testing::Test {
