@@ -15,9 +15,8 @@ struct AlignedDelete {
 };
 using AlignedFloats = std::unique_ptr<float[], AlignedDelete>;
 
-// Throws std::bad_alloc.
-inline AlignedFloats make_aligned_floats(std::size_t count) {
-  return AlignedFloats(new (kFloatsAlignment) float[count]);
-}
+// In huge pages where it is large and the kernel has them: keys and values lie scattered, and each
+// small page is a walk through the page table. Throws std::bad_alloc.
+AlignedFloats make_aligned_floats(std::size_t count);
 
 }  // namespace weft

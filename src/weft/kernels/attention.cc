@@ -11,6 +11,7 @@
 #define HWY_TARGET_INCLUDE "weft/kernels/attention.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.h
+#include "hwy/cache_control.h"
 #include "weft/kernels/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -26,14 +27,23 @@ constexpr std::size_t kTileRows =
 // Keys and values of so many positions stay in L2 for all tiles of a block.
 constexpr std::size_t kStretch = 64;
 
+// Where the keys [head_dim][page_tokens] and values [kStep][head_dim] of kStep positions begin.
+struct Place {
+  const float* keys;
+  const float* values;
+};
+
 // scores[r] = q[r] . key for kStep positions. Each is summed in the order of the components.
-// `queries` are [head_dim][kStride].
+// `queries` are [head_dim][kStride]. What the next positions need is fetched meanwhile, a line of
+// keys and one of values with each component: it is in another page, and memory would wait.
 template <std::size_t R, std::size_t kStride>
-HWY_INLINE void dot_keys(const float* queries, const float* keys, std::size_t stride,
-                         std::size_t head_dim, V (&scores)[R * kStepVectors]) {
+HWY_INLINE void dot_keys(const float* queries, const float* keys, const Place& next,
+                         std::size_t stride, std::size_t head_dim, V (&scores)[R * kStepVectors]) {
   WEFT_UNROLL
   for (std::size_t i = 0; i < R * kStepVectors; ++i) scores[i] = hn::Zero(DF());
   for (std::size_t i = 0; i < head_dim; ++i) {
+    hwy::Prefetch(next.keys + i * stride);
+    hwy::Prefetch(next.values + i * kStep);
     V key[kStepVectors];
     WEFT_UNROLL
     for (std::size_t v = 0; v < kStepVectors; ++v) key[v] = hn::LoadU(DF(), keys + v * kLanes);
@@ -145,10 +155,10 @@ HWY_INLINE void add_values(const float (*weights)[kStep], const float* values, s
 
 // Positions [at, at + kStep) for R rows, each as far as it sees them.
 template <std::size_t R>
-HWY_INLINE void attend_step(const KvLayout& layout, const float* keys, std::size_t slot,
+HWY_INLINE void attend_step(const KvLayout& layout, const Place& place, const Place& next,
                             std::size_t at, float scale, const float* queries, Row* rows) {
   V scores[R * kStepVectors];
-  dot_keys<R, R>(queries, keys + slot, layout.page_tokens, layout.head_dim, scores);
+  dot_keys<R, R>(queries, place.keys, next, layout.page_tokens, layout.head_dim, scores);
   HWY_ALIGN float weights[R][kStep];
   float factors[R];
   std::size_t first[R], last[R];
@@ -161,16 +171,16 @@ HWY_INLINE void attend_step(const KvLayout& layout, const float* keys, std::size
     factors[r] =
         weigh(scores + r * kStepVectors, scale, first[r], last[r], rows[r].softmax, weights[r]);
   }
-  const float* values = keys + layout.block_floats() + slot * layout.head_dim;
   if (alike) {
     if (first[0] < last[0]) {
-      add_values<R>(weights, values, layout.head_dim, first[0], last[0], factors, rows);
+      add_values<R>(weights, place.values, layout.head_dim, first[0], last[0], factors, rows);
     }
     return;
   }
   for (std::size_t r = 0; r < R; ++r) {
     if (first[r] >= last[r]) continue;
-    add_values<1>(weights + r, values, layout.head_dim, first[r], last[r], factors + r, rows + r);
+    add_values<1>(weights + r, place.values, layout.head_dim, first[r], last[r], factors + r,
+                  rows + r);
   }
 }
 
@@ -178,16 +188,25 @@ struct Positions {
   const KvLayer& layer;
   const std::uint32_t* pages;
   std::size_t kv_head;
+
+  Place place(std::size_t at) const {
+    const KvLayout& layout = layer.layout;
+    const float* keys = layer.pages + pages[at / layout.page_tokens] * layout.page_floats() +
+                        2 * kv_head * layout.block_floats();
+    const std::size_t slot = at % layout.page_tokens;
+    return {keys + slot, keys + layout.block_floats() + slot * layout.head_dim};
+  }
 };
 
+// Positions [begin, end); those up to `all_end` come after them.
 template <std::size_t R>
-HWY_NOINLINE void attend_tile(const Positions& in, std::size_t begin, std::size_t end, float scale,
-                              const float* queries, Row* rows) {
-  const KvLayout& layout = in.layer.layout;
+HWY_NOINLINE void attend_tile(const Positions& in, std::size_t begin, std::size_t end,
+                              std::size_t all_end, float scale, const float* queries, Row* rows) {
+  Place place = in.place(begin);
   for (std::size_t at = begin; at < end; at += kStep) {
-    const float* keys = in.layer.pages + in.pages[at / layout.page_tokens] * layout.page_floats() +
-                        2 * in.kv_head * layout.block_floats();
-    attend_step<R>(layout, keys, at % layout.page_tokens, at, scale, queries, rows);
+    const Place next = at + kStep < all_end ? in.place(at + kStep) : place;
+    attend_step<R>(in.layer.layout, place, next, at, scale, queries, rows);
+    place = next;
   }
 }
 
@@ -229,7 +248,7 @@ void attend_rows(const Positions& in, float scale, Row* rows, std::size_t count)
   });
   for (std::size_t at = begin / kStep * kStep; at < end; at += kStretch) {
     for_each_tile(count, [&](std::size_t row, auto tile) HWY_ATTR {
-      attend_tile<decltype(tile)::value>(in, at, std::min(end, at + kStretch), scale,
+      attend_tile<decltype(tile)::value>(in, at, std::min(end, at + kStretch), end, scale,
                                          queries + row * head_dim, rows + row);
     });
   }

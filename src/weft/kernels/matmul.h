@@ -14,14 +14,14 @@
 //   16 and more   panel: W unpacked to fp32, 256 of k at    dot
 //                 a time, and tiles of 8 x 48 outputs
 //
-// This is AVX-512. With shorter vectors panels start at 32 rows and are 3 vectors wide, and with 16
-// registers the tiles are 4 x 2 and 4 x 24. Measured: bench/kernels_bench.
+// This is AVX-512. With AVX2 it is dot for any number of rows, in tiles of 4 x 3. With SSE4 and
+// NEON panels start at 32 rows and are 3 vectors wide. Measured: bench/kernels_bench.
 //
 // A dot product is always summed in one order, whatever the tile it falls in: lane l of L takes the
 // elements of k that are l, l + L, ... (bf16: the even ones of 2L, then the odd), the lanes are
 // added as a tree. A panel sums along k in order, 256 at a time. Hence:
 //   kExact  a row's result depends on that row, W and bias alone, bit for bit, on one kind of CPU;
-//   kFast   a row's result also depends on which side of 16 (32) `rows` is, on nothing else.
+//   kFast   where there are panels, also on which side of 16 (32) `rows` is, on nothing else.
 // A NaN or infinity in A stays in its row.
 
 #include <cstddef>
