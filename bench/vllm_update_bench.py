@@ -100,7 +100,7 @@ def publish_overhead(model, tensors, folder, rounds):
                 if name == "push":
                     done = subprocess.run([WEFT, "push", model, "--to", store.url, "--json"], capture_output=True, text=True,
                                           check=True)
-                    times[name].append(json.loads(done.stdout)["total_seconds"])
+                    times[name].append(json.loads(done.stdout)["results"][0]["total_seconds"])
                 else:
                     with weft.Publisher(store.url) as publisher:
                         times[name].append(publisher.publish(tensors, head="main").result(300).total_seconds)

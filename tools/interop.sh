@@ -48,7 +48,7 @@ else
   $venv/bin/pip install --quiet --disable-pip-version-check ./python
 fi
 
-export PYTHONDONTWRITEBYTECODE=1 HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1 TRL_EXPERIMENTAL_SILENCE=1
+export HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1 TRL_EXPERIMENTAL_SILENCE=1
 /usr/bin/python3 tests/fixtures/fixtures.py "$WEFT_BINARY_DIR/fixtures"
 
 names=("$@")

@@ -18,14 +18,16 @@ from vllm.distributed.weight_transfer.base import (
     WeightTransferUpdateInfo,
 )
 from vllm.logger import init_logger
-from vllm.v1.worker.gpu_worker import Worker
 
 from .._errors import ConflictError, InvalidArgumentError
 from .layout import Layout, Spec, trace
 from .loading import Loading
+from .ranks import bind_ranks
 from .staging import Host, Staged, open_source, specs_of
 
 logger = init_logger(__name__)
+
+_TEXT_BYTES = 1024
 
 
 @dataclasses.dataclass
@@ -64,7 +66,7 @@ class WeftWeightTransferEngine(WeightTransferEngine[WeftInitInfo, WeftUpdateInfo
 
     def __init__(self, config: Any, vllm_config: Any, device: torch.device, model: torch.nn.Module) -> None:
         super().__init__(config, vllm_config, device, model)
-        _close_failed_sessions()
+        bind_ranks()
         self._init = WeftInitInfo()
         self._host = Host(self._init.keep)
         self._layout: tuple[list[Spec], Layout] | None = None
@@ -72,9 +74,10 @@ class WeftWeightTransferEngine(WeightTransferEngine[WeftInitInfo, WeftUpdateInfo
         self._staged: Staged | None = None
         self._client: Any = None  # of the pull under way
 
-    # --- What vLLM calls
+    # --- What vLLM calls, on every rank; ranks.py has each followed by settle()
 
     def init_transfer_engine(self, init_info: WeftInitInfo) -> None:
+        self._drop()
         self._init = init_info
         self._host = Host(init_info.keep)
 
@@ -82,8 +85,7 @@ class WeftWeightTransferEngine(WeightTransferEngine[WeftInitInfo, WeftUpdateInfo
         self._drop()
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        failure = self._attempt(lambda: self.receive_weights(self.parse_update_info(update_info)))
-        self._vote("update", failure, self._staged.id if self._staged else "")
+        self.receive_weights(self.parse_update_info(update_info))
 
     def receive_weights(self, update_info: WeftUpdateInfo) -> None:
         """Stages this rank's part."""
@@ -99,20 +101,44 @@ class WeftWeightTransferEngine(WeightTransferEngine[WeftInitInfo, WeftUpdateInfo
             self._stage(version, update_info.early)
         self._synchronize()
 
+    @torch.no_grad()
     def finish_weight_update(self) -> None:
         """Loads what is staged. With nothing staged there is nothing to load, and vLLM moves its label alone."""
         if self._staged is None:
             return
-        failure = self._attempt(self._commit)
-        self._vote("finish", failure, self._staged.id)
-        self._host.take(self._staged)
-        logger.info("weft: %s is loaded", self._staged.id)
-        self._staged = self._loading = None
+        if self._loading is None:
+            self._loading = self._new_loading()
+        if self._staged.patch is not None:
+            self._loading.commit_changes(self._staged.changes)
+        else:
+            self._loading.commit(self._staged.tensors)
+        self._synchronize()
 
     def shutdown(self) -> None:
         if self._client is not None:
             self._client.cancel()
         self._drop()
+
+    def settle(self, call: str, failure: Exception | None, closes: bool) -> Exception | None:
+        """After `call` has run on this rank, and failed or not: all ranks hear how it went on each. Returns why it failed,
+        if it did on one; `closes`: then every one has again what it had before the update."""
+        votes = _gather("" if failure is None else str(failure) or type(failure).__name__,
+                        self._staged.id if self._staged else "")
+        failed = {rank: words for rank, (words, _) in enumerate(votes) if words}
+        if not failed and len({staged for _, staged in votes}) > 1:
+            failed[0] = "the ranks found different versions: name one by its id"
+        if failed:
+            if closes:
+                self._drop()
+            if failure is None or len(votes) > 1:
+                rank, words = next(iter(failed.items()))
+                failure = ConflictError(f"{call}: {words} (rank {rank} of {len(votes)}; all go on with what they have)")
+            return failure
+        if call == "finish_weight_update" and self._staged is not None:
+            self._host.take(self._staged)
+            logger.info("weft: %s is loaded", self._staged.id)
+            self._staged = self._loading = None
+        return None
 
     # --- Stages and loads
 
@@ -121,7 +147,7 @@ class WeftWeightTransferEngine(WeightTransferEngine[WeftInitInfo, WeftUpdateInfo
         staged = self._host.try_pull_changes(self._client, version, self._init.threads)
         if staged is None or self._layout is None:
             return False
-        loading = Loading(self.model, self.model_config, self._layout[1])
+        loading = self._new_loading()
         if not loading.is_direct or not loading.holds(staged.changes, self._host.tensors):
             return False
         loading.prepare_changes(staged.changes, self._host.tensors)
@@ -131,7 +157,7 @@ class WeftWeightTransferEngine(WeightTransferEngine[WeftInitInfo, WeftUpdateInfo
     @torch.no_grad()
     def _stage(self, version: str, early: bool) -> None:
         if self._layout is not None:
-            self._loading = Loading(self.model, self.model_config, self._layout[1])
+            self._loading = self._new_loading()
         self._staged = self._host.pull(self._client, version, self._init.threads,
                                        functools.partial(self._arrived, early, {}))
         specs = specs_of(self._staged.tensors)
@@ -139,51 +165,20 @@ class WeftWeightTransferEngine(WeightTransferEngine[WeftInitInfo, WeftUpdateInfo
             if self._loading is not None:
                 self._loading.undo()
             self._layout = (specs, trace(self.model, specs))
-            self._loading = Loading(self.model, self.model_config, self._layout[1])
+            self._loading = self._new_loading()
+
+    def _new_loading(self) -> Loading:
+        assert self._layout is not None
+        return Loading(self.model, self.model_config, self._layout[1], self._host.tensors)
 
     def _arrived(self, early: bool, tensors: dict[str, torch.Tensor], spec: Spec, tensor: torch.Tensor) -> None:
         tensors[spec.name] = tensor
         if self._loading is not None:
             self._loading.prepare(spec, tensors, early)
 
-    @torch.no_grad()
-    def _commit(self) -> None:
-        assert self._staged is not None
-        if self._loading is None:
-            assert self._layout is not None
-            self._loading = Loading(self.model, self.model_config, self._layout[1])
-        if self._staged.patch is not None:
-            self._loading.commit_changes(self._staged.changes)
-        else:
-            self._loading.commit(self._staged.tensors)
-        self._synchronize()
-
     def _synchronize(self) -> None:
         if self.device.type != "cpu":
             torch.accelerator.synchronize()
-
-    # --- All ranks or none
-
-    @staticmethod
-    def _attempt(step: Any) -> BaseException | None:
-        try:
-            step()
-        except Exception as error:  # noqa: BLE001: it is raised after the vote
-            return error
-        return None
-
-    def _vote(self, what: str, failure: BaseException | None, version: str) -> None:
-        """Raises on every rank, after what was done is undone, unless all of them did the same and none failed."""
-        votes = _gather(0 if failure is None else 1, int(version[-15:] or "0", 16))
-        failed = [rank for rank, (has_failed, _) in enumerate(votes) if has_failed]
-        if not failed and len({staged for _, staged in votes}) == 1:
-            return
-        self._drop()
-        if failure is not None:
-            raise failure
-        if failed:
-            raise ConflictError(f"{what}: rank {', '.join(map(str, failed))} failed, so all go on with what they have")
-        raise ConflictError(f"{what}: the ranks found different versions, so all go on with what they have: name an id")
 
     @torch.no_grad()
     def _drop(self) -> None:
@@ -196,33 +191,15 @@ class WeftWeightTransferEngine(WeightTransferEngine[WeftInitInfo, WeftUpdateInfo
             self._host.drop(staged)
 
 
-def _gather(*numbers: int) -> list[list[int]]:
-    """These numbers of every rank."""
+def _gather(*texts: str) -> list[list[str]]:
+    """These texts of every rank, cut to what is enough to tell."""
     group = get_world_group()
-    mine = torch.tensor(numbers, dtype=torch.int64)
     if group.world_size == 1:
-        return [mine.tolist()]
+        return [list(texts)]
+    mine = torch.zeros(len(texts), _TEXT_BYTES, dtype=torch.uint8)
+    for row, text in zip(mine, texts):
+        data = text.encode()[:_TEXT_BYTES]
+        row[:len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else 0
     all_ranks = [torch.empty_like(mine) for _ in range(group.world_size)]
     torch.distributed.all_gather(all_ranks, mine, group=group.cpu_group)
-    return [each.tolist() for each in all_ranks]
-
-
-def _close_failed_sessions() -> None:
-    """A finish that fails closes vLLM's session, as an update that fails does: else no other could ever start, or the next
-    finish would label what was not loaded."""
-    finish = Worker.finish_weight_update
-    if hasattr(finish, "_weft"):
-        return
-
-    @functools.wraps(finish)
-    def finish_weight_update(self: Any) -> None:
-        try:
-            finish(self)
-        except BaseException:
-            if isinstance(self.weight_transfer_engine, WeftWeightTransferEngine):
-                self._weight_update_active = False
-                self.weight_transfer_engine.reset_weight_update_target()
-            raise
-
-    finish_weight_update._weft = True  # type: ignore[attr-defined]
-    Worker.finish_weight_update = finish_weight_update
+    return [[bytes(row.tolist()).rstrip(b"\0").decode(errors="replace") for row in rows] for rows in all_ranks]

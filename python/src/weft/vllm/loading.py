@@ -16,6 +16,8 @@ from .layout import Layout, Piece, Spec, Target, Window
 # Their parameters stay as they are loaded, but for the packed weights of a CPU.
 _PLAIN_METHODS = (UnquantizedLinearMethod, UnquantizedEmbeddingMethod)
 
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
 Changes = Mapping[str, tuple[torch.Tensor, torch.Tensor]]
 """By name of the tensor: flat indices of the elements that change, ascending, and their new values."""
 
@@ -31,7 +33,11 @@ class Loading:
     - otherwise, if there is one such parameter: vLLM's own layerwise reload does all of them, from whole tensors.
     """
 
-    def __init__(self, model: torch.nn.Module, model_config: Any, layout: Layout) -> None:
+    def __init__(self, model: torch.nn.Module, model_config: Any, layout: Layout,
+                 old: Mapping[str, torch.Tensor] | None = None) -> None:
+        """`old` is the version that was loaded last, where it is at hand: what the model still has of it need not be
+        saved. It must stay as it is until this is done with."""
+        self._old = old or {}
         self._model = model
         self._model_config = model_config
         self._layout = layout
@@ -87,9 +93,17 @@ class Loading:
             if (piece.module, piece.parameter) not in self._plain_names:
                 continue
             into = piece.target.on(self._parameter(piece))
-            before = into.to("cpu", copy=True)
+            before = self._before(piece, into)
             self._undo.append(lambda into=into, before=before: into.copy_(before))
             into.copy_(piece.source.on(tensors[name]))
+
+    def _before(self, piece: Piece, into: torch.Tensor) -> torch.Tensor:
+        old = self._old.get(piece.tensor)
+        if old is not None and old.dtype == into.dtype and into.device.type == "cpu":
+            held = piece.source.on(old)
+            if torch.equal(_integers(held), _integers(into)):
+                return held
+        return into.to("cpu", copy=True)
 
     # --- Elements
 
@@ -98,7 +112,7 @@ class Loading:
         for piece, elements, places in self._plain_changes(changes):
             flat = _flat(self._parameter(piece))
             expected = old[piece.tensor].view(-1)[elements].to(flat.dtype)
-            if not torch.equal(_bits(flat[places.to(flat.device)].cpu()), _bits(expected)):
+            if not torch.equal(_integers(flat[places.to(flat.device)].cpu()), _integers(expected)):
                 return False
         return True
 
@@ -229,8 +243,9 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.view(-1)
 
 
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.contiguous().view(torch.uint8)
+def _integers(tensor: torch.Tensor) -> torch.Tensor:
+    """The same elements as integers, which are equal where their bits are."""
+    return tensor.view(_INTEGERS[tensor.element_size()])
 
 
 def _places_of(piece: Piece, elements: torch.Tensor, shape: tuple[int, ...]) -> tuple[Any, torch.Tensor]:

@@ -12,8 +12,8 @@ class FaultyEngine(WeftWeightTransferEngine):
         super().receive_weights(update_info)
         self._fail("stage")
 
-    def _commit(self):
-        super()._commit()
+    def finish_weight_update(self):
+        super().finish_weight_update()
         self._fail("commit")
 
     def _fail(self, where):
