@@ -75,6 +75,20 @@ class Servers(TrainTest):
         self.assertRegex("".join(lines), "is taken back, with step-\\d+")
         self.assertEqual(computed(self.metrics()), computed(self.metrics("one")))
 
+    def test_one_that_was_started_again_unnoticed_does_not_answer_with_its_own_weights(self):
+        self.run_well(self.config(self.serve()), out="one")
+        server = self.serve()
+        with self.start(self.config(server)) as process:
+            for line in process.stdout:
+                if line.startswith("step  4/"):
+                    process.send_signal(signal.SIGSTOP)
+                    server.stop(signal.SIGKILL)
+                    self.serve(port=server.port)
+                    process.send_signal(signal.SIGCONT)
+            _, errors = process.communicate(timeout=TIMEOUT_S)
+        self.assertEqual(process.returncode, 0, errors)
+        self.assertEqual(computed(self.metrics()), computed(self.metrics("one")))
+
     def test_in_the_asynchronous_flow_too(self):
         first, second = self.serve(), self.serve()
         with self.start(self.config(first, second, steps=16, flow={"asynchronous": True})) as process:

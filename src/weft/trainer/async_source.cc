@@ -1,8 +1,10 @@
 #include "weft/trainer/async_source.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "weft/base/clock.h"
+#include "weft/base/log.h"
 #include "weft/trainer/experience_measures.h"
 #include "weft/trainer/stopwatch.h"
 
@@ -26,6 +28,7 @@ AsynchronousSource::~AsynchronousSource() {
 // At most max_lag batches are ahead of the one that the trainer waits for: each of them is learned
 // from one version later, so none is older than the bound by itself.
 void AsynchronousSource::generate(std::uint64_t first_step) {
+  set_thread_name("weft-sample");
   const std::uint64_t max_lag = run_.config().flow.max_lag;
   for (std::uint64_t made = 0;; ++made) {
     {

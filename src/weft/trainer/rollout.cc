@@ -1,6 +1,5 @@
 #include "weft/trainer/rollout.h"
 
-#include <thread>
 #include <utility>
 
 #include <boost/json.hpp>
@@ -89,22 +88,6 @@ Result<Rollout> parse_choice(const boost::json::value& choice, std::uint64_t voc
   return rollout;
 }
 
-// `which` are indices into `requests` and `answers`; several threads have some each.
-void blocking_send(http::Client& server, std::span<const RolloutRequest> requests,
-                   const std::vector<std::size_t>& which, std::uint64_t vocab_size,
-                   std::vector<Result<std::vector<Rollout>>>& answers) {
-  std::vector<http::Request> messages;
-  for (const std::size_t index : which) messages.push_back(make_rollout_request(requests[index]));
-  std::vector<Result<http::Response>> responses = server.blocking_send_all(messages);
-  for (std::size_t i = 0; i < which.size(); ++i) {
-    if (!responses[i]) {
-      answers[which[i]] = responses[i].error();
-    } else {
-      answers[which[i]] = parse_rollouts(*responses[i], requests[which[i]].count, vocab_size);
-    }
-  }
-}
-
 }  // namespace
 
 http::Request make_rollout_request(const RolloutRequest& request) {
@@ -135,27 +118,6 @@ Result<std::vector<Rollout>> parse_rollouts(const http::Response& response, std:
   std::vector<Rollout> rollouts;
   for (const boost::json::value& choice : *choices) {
     WEFT_TRY(rollouts.emplace_back(), parse_choice(choice, vocab_size));
-  }
-  return rollouts;
-}
-
-Result<std::vector<std::vector<Rollout>>> blocking_roll_out(
-    std::span<const std::unique_ptr<http::Client>> servers,
-    std::span<const RolloutRequest> requests, std::uint64_t vocab_size) {
-  std::vector<std::vector<std::size_t>> shares(servers.size());
-  for (std::size_t i = 0; i < requests.size(); ++i) shares[i % servers.size()].push_back(i);
-  std::vector<Result<std::vector<Rollout>>> answers(requests.size(), std::vector<Rollout>{});
-  {
-    std::vector<std::jthread> others;
-    for (std::size_t i = 1; i < servers.size(); ++i) {
-      others.emplace_back(
-          [&, i] { blocking_send(*servers[i], requests, shares[i], vocab_size, answers); });
-    }
-    blocking_send(*servers[0], requests, shares[0], vocab_size, answers);
-  }
-  std::vector<std::vector<Rollout>> rollouts;
-  for (Result<std::vector<Rollout>>& answer : answers) {
-    WEFT_TRY(rollouts.emplace_back(), std::move(answer));
   }
   return rollouts;
 }

@@ -4,13 +4,10 @@
 // /inference/v1/generate will do.
 
 #include <cstdint>
-#include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "weft/base/result.h"
-#include "weft/http/client.h"
 #include "weft/http/message.h"
 
 namespace weft {
@@ -45,11 +42,5 @@ http::Request make_rollout_request(const RolloutRequest& request);
 // token of `vocab_size` or more, log-probabilities or spans that do not cover the tokens.
 Result<std::vector<Rollout>> parse_rollouts(const http::Response& response, std::uint64_t count,
                                             std::uint64_t vocab_size);
-
-// All answers to all requests, dealt out to the servers in turn; [requests][count]. Blocks.
-// Errors: the first that any request had.
-Result<std::vector<std::vector<Rollout>>> blocking_roll_out(
-    std::span<const std::unique_ptr<http::Client>> servers,
-    std::span<const RolloutRequest> requests, std::uint64_t vocab_size);
 
 }  // namespace weft

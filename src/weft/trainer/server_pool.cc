@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/clock.h"
+#include "weft/base/log.h"
 #include "weft/protocol/waits.h"
 #include "weft/trainer/save.h"
 #include "weft/trainer/server_identity.h"
@@ -232,8 +233,11 @@ Result<std::vector<std::vector<Rollout>>> ServerPool::blocking_roll_out(
     const std::vector<Server*> up = up_servers();
     {
       std::vector<std::jthread> threads;
-      for (Server* const server : up) {
-        threads.emplace_back([&, server] { blocking_work(*server, up.size(), deal); });
+      for (std::size_t i = 0; i < up.size(); ++i) {
+        threads.emplace_back([&, i] {
+          set_thread_name(fmt::format("weft-roll-{}", i % 10'000).c_str());
+          blocking_work(*up[i], up.size(), deal);
+        });
       }
     }
     if (deal.final) return std::move(*deal.final);
