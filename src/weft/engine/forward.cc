@@ -21,6 +21,14 @@ std::size_t logits_rows_at_once(std::size_t vocab_size, std::size_t max_tokens) 
   return std::min(max_tokens, std::max(kLeastRows, fitting));
 }
 
+// How many columns a worker takes at once: so few that none waits long for the last, so many that
+// what is fetched ahead of them pays.
+std::size_t columns_at_once(std::size_t k, DType dtype) {
+  constexpr std::size_t kBytes = 256 * 1024;
+  const std::size_t fitting = kBytes / (k * dtype_size_bytes(dtype));
+  return std::max<std::size_t>(1, fitting / kernels::kColumnStep) * kernels::kColumnStep;
+}
+
 }  // namespace
 
 Forward::Forward(const ModelConfig& config, kernels::Summation summation, std::size_t max_tokens,
@@ -35,7 +43,8 @@ Forward::Forward(const ModelConfig& config, kernels::Summation summation, std::s
       token_work_(config.num_layers * config.hidden_size *
                   (2 * q_size_ + 2 * kv_size_ + 3 * config.intermediate_size)),
       logits_rows_(logits_rows_at_once(config.vocab_size, max_tokens)),
-      scratch_(pool.size()) {
+      scratch_(pool.size()),
+      steps_(pool.size()) {
   hidden_ = make_aligned_floats(max_tokens * config.hidden_size);
   normed_ = make_aligned_floats(max_tokens * config.hidden_size);
   projected_ = make_aligned_floats(max_tokens * config.hidden_size);
@@ -100,6 +109,7 @@ void Forward::attend(unsigned worker, std::size_t layer) {
                                   {weights.k, k_.get(), kv_size_},
                                   {weights.v, v_.get(), kv_size_}}});
   rotate_and_store(rows_of(worker, rows), layer);
+  steps_.offer(worker, part_of(runs_.size() * config_.num_kv_heads, 1, worker, workers_));
   barrier();
   attend_rows(worker, layer);
   barrier();
@@ -211,14 +221,14 @@ void Forward::make_runs() {
   }
 }
 
-// Workers take runs and kv heads in turns: later tokens of a sequence cost more than earlier ones.
+// By runs and kv heads.
 void Forward::attend_rows(unsigned worker, std::size_t layer) {
   const kernels::KvLayer cache = cache_.layer(layer);
   const std::size_t kv_heads = config_.num_kv_heads;
   const std::size_t group = config_.num_heads / kv_heads;
   const float scale = 1 / std::sqrt(static_cast<float>(config_.head_dim));
   const bool sliding = config_.sliding_window && config_.sliding_layers[layer];
-  for (std::size_t item = worker; item < runs_.size() * kv_heads; item += workers_) {
+  steps_.for_each(worker, workers_, [&](std::size_t item) {
     const Run& run = runs_[item / kv_heads];
     const std::size_t kv_head = item % kv_heads;
     const Batch::Token& first = batch_->tokens[run.first];
@@ -230,7 +240,7 @@ void Forward::attend_rows(unsigned worker, std::size_t layer) {
          .group = group,
          .position = first.position,
          .window = sliding ? *config_.sliding_window : 0});
-  }
+  });
 }
 
 void Forward::project(unsigned worker, const float* input, std::size_t rows, std::size_t k,
@@ -245,23 +255,26 @@ void Forward::project(unsigned worker, const float* input, std::size_t rows, std
     const auto same = products.first(static_cast<std::size_t>(other - products.begin()));
     kernels::pack_rows({.rows = rows, .k = k, .dtype = dtype, .summation = summation_},
                        {input, rows * k}, mine.begin, mine.end, {packed_.get(), packed_floats_});
+    std::size_t total = 0;
+    for (const Product& product : same) total += product.linear.outputs;
+    const std::size_t at_once = columns_at_once(k, dtype);
+    steps_.offer(worker, part_of((total + at_once - 1) / at_once, 1, worker, workers_));
     barrier();
-    columns(worker, rows, k, same);
+    steps_.for_each(worker, workers_, [&](std::size_t step) {
+      columns(worker, rows, k, same, {step * at_once, std::min(total, (step + 1) * at_once)});
+    });
     barrier();
     products = products.subspan(same.size());
   }
 }
 
 void Forward::columns(unsigned worker, std::size_t rows, std::size_t k,
-                      std::span<const Product> products) {
-  std::size_t total = 0;
-  for (const Product& product : products) total += product.linear.outputs;
-  const Range mine = part_of(total, kernels::kColumnStep, worker, workers_);
+                      std::span<const Product> products, Range range) {
   std::size_t first = 0;  // of this product, among all columns
   for (const Product& product : products) {
     const std::size_t n = product.linear.outputs;
-    const std::size_t begin = std::clamp(mine.begin, first, first + n) - first;
-    const std::size_t end = std::clamp(mine.end, first, first + n) - first;
+    const std::size_t begin = std::clamp(range.begin, first, first + n) - first;
+    const std::size_t end = std::clamp(range.end, first, first + n) - first;
     if (begin < end) {
       kernels::matmul({.rows = rows,
                        .n = n,

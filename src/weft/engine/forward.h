@@ -90,8 +90,9 @@ class Forward {
   // rows_of() of input; after it every product is complete.
   void project(unsigned worker, const float* input, std::size_t rows, std::size_t k,
                std::span<const Product> products);
-  // The columns of all products side by side, divided among the workers.
-  void columns(unsigned worker, std::size_t rows, std::size_t k, std::span<const Product> products);
+  // Columns [begin, end) of all products side by side.
+  void columns(unsigned worker, std::size_t rows, std::size_t k, std::span<const Product> products,
+               Range range);
   // The rows that a worker has in every phase that goes by rows.
   Range rows_of(unsigned worker, std::size_t rows) const {
     return part_of(rows, 1, worker, workers_);
@@ -125,6 +126,7 @@ class Forward {
 
   // Of the step being computed.
   std::vector<Run> runs_;
+  SharedSteps steps_;
   unsigned workers_ = 1;  // how many take part
   const ModelWeights* weights_ = nullptr;
   const Batch* batch_ = nullptr;

@@ -62,4 +62,38 @@ inline Range part_of(std::size_t total, std::size_t step, unsigned worker, unsig
           std::min(total, steps * (worker + 1) / workers * step)};
 }
 
+// Steps of a job that workers divide as they go: each takes its own in order, then what others have
+// left. So one that is slower, because a trainer has its core or memory serves the other first, is
+// not waited for.
+class SharedSteps {
+ public:
+  explicit SharedSteps(unsigned workers) : parts_(workers) {}
+
+  // Before a barrier that all pass, none of whom is in for_each(): what this worker has to do.
+  void offer(unsigned worker, Range steps) {
+    parts_[worker].next.store(steps.begin, std::memory_order_relaxed);
+    parts_[worker].end = steps.end;
+  }
+  // After that barrier: calls f(step) until no step of the first `workers` workers is left. They
+  // may not all be done yet.
+  template <typename F>
+  void for_each(unsigned worker, unsigned workers, F&& f) {
+    for (unsigned i = 0; i < workers; ++i) {
+      Part& part = parts_[(worker + i) % workers];
+      for (;;) {
+        const std::size_t step = part.next.fetch_add(1, std::memory_order_relaxed);
+        if (step >= part.end) break;
+        f(step);
+      }
+    }
+  }
+
+ private:
+  struct alignas(64) Part {
+    std::atomic<std::size_t> next = 0;
+    std::size_t end = 0;
+  };
+  std::vector<Part> parts_;
+};
+
 }  // namespace weft

@@ -42,6 +42,22 @@ TEST(WorkerPool, OneWorkerIsTheCaller) {
   EXPECT_EQ(calls, 1);
 }
 
+TEST(SharedSteps, EachIsTakenOnceAndThoseOfAWorkerThatIsAwayByOthers) {
+  WorkerPool pool(3);
+  SharedSteps steps(3);
+  std::vector<std::atomic<int>> taken(300);
+  auto job = [&](unsigned worker) {
+    for (int round = 0; round < 100; ++round) {
+      steps.offer(worker, {100 * worker, 100 * (worker + 1)});
+      pool.barrier();
+      if (worker != 2) steps.for_each(worker, 3, [&](std::size_t step) { ++taken[step]; });
+      pool.barrier();
+    }
+  };
+  pool.run(job);
+  for (const auto& count : taken) EXPECT_EQ(count, 100);
+}
+
 TEST(PartOf, CoversEverythingOnceAtMultiplesOfTheStep) {
   for (std::size_t total = 0; total < 60; ++total) {
     for (unsigned workers = 1; workers <= 5; ++workers) {

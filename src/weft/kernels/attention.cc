@@ -26,6 +26,7 @@ constexpr std::size_t kTileRows =
     std::clamp<std::size_t>(kRegisters / 2 / kStepVectors, 1, kRegisters / 4);
 // Keys and values of so many positions stay in L2 for all tiles of a block.
 constexpr std::size_t kStretch = 64;
+constexpr std::size_t kLineFloats = 16;  // of the cache
 
 // Where the keys [head_dim][page_tokens] and values [kStep][head_dim] of kStep positions begin.
 struct Place {
@@ -34,16 +35,15 @@ struct Place {
 };
 
 // scores[r] = q[r] . key for kStep positions. Each is summed in the order of the components.
-// `queries` are [head_dim][kStride]. What the next positions need is fetched meanwhile, a line of
-// keys and one of values with each component: it is in another page, and memory would wait.
+// `queries` are [head_dim][kStride]. The `next` keys are fetched meanwhile: they are in another
+// page, and memory would wait.
 template <std::size_t R, std::size_t kStride>
-HWY_INLINE void dot_keys(const float* queries, const float* keys, const Place& next,
+HWY_INLINE void dot_keys(const float* queries, const float* keys, const float* next,
                          std::size_t stride, std::size_t head_dim, V (&scores)[R * kStepVectors]) {
   WEFT_UNROLL
   for (std::size_t i = 0; i < R * kStepVectors; ++i) scores[i] = hn::Zero(DF());
   for (std::size_t i = 0; i < head_dim; ++i) {
-    hwy::Prefetch(next.keys + i * stride);
-    hwy::Prefetch(next.values + i * kStep);
+    hwy::Prefetch(next + i * stride);
     V key[kStepVectors];
     WEFT_UNROLL
     for (std::size_t v = 0; v < kStepVectors; ++v) key[v] = hn::LoadU(DF(), keys + v * kLanes);
@@ -107,9 +107,11 @@ struct Row {
 };
 
 // rows[r].sums = sums * factors[r] + the values of positions [first, last), weighted.
+// The `next` values are fetched meanwhile.
 template <std::size_t R>
-HWY_INLINE void add_values(const float (*weights)[kStep], const float* values, std::size_t head_dim,
-                           std::size_t first, std::size_t last, const float* factors, Row* rows) {
+HWY_INLINE void add_values(const float (*weights)[kStep], const float* values, const float* next,
+                           std::size_t head_dim, std::size_t first, std::size_t last,
+                           const float* factors, Row* rows) {
   const DF d;
   constexpr std::size_t kVectors = std::clamp<std::size_t>(kRegisters / 2 / R, 1, 4);
   std::size_t i = 0;
@@ -124,6 +126,9 @@ HWY_INLINE void add_values(const float (*weights)[kStep], const float* values, s
       V value[kVectors];
       WEFT_UNROLL
       for (std::size_t v = 0; v < kVectors; ++v) {
+        if (v * kLanes % kLineFloats == 0) {
+          hwy::Prefetch(next + p * head_dim + i + v * kLanes);
+        }
         value[v] = hn::LoadU(d, values + p * head_dim + i + v * kLanes);
       }
       WEFT_UNROLL
@@ -158,7 +163,7 @@ template <std::size_t R>
 HWY_INLINE void attend_step(const KvLayout& layout, const Place& place, const Place& next,
                             std::size_t at, float scale, const float* queries, Row* rows) {
   V scores[R * kStepVectors];
-  dot_keys<R, R>(queries, place.keys, next, layout.page_tokens, layout.head_dim, scores);
+  dot_keys<R, R>(queries, place.keys, next.keys, layout.page_tokens, layout.head_dim, scores);
   HWY_ALIGN float weights[R][kStep];
   float factors[R];
   std::size_t first[R], last[R];
@@ -173,14 +178,15 @@ HWY_INLINE void attend_step(const KvLayout& layout, const Place& place, const Pl
   }
   if (alike) {
     if (first[0] < last[0]) {
-      add_values<R>(weights, place.values, layout.head_dim, first[0], last[0], factors, rows);
+      add_values<R>(weights, place.values, next.values, layout.head_dim, first[0], last[0], factors,
+                    rows);
     }
     return;
   }
   for (std::size_t r = 0; r < R; ++r) {
     if (first[r] >= last[r]) continue;
-    add_values<1>(weights + r, place.values, layout.head_dim, first[r], last[r], factors + r,
-                  rows + r);
+    add_values<1>(weights + r, place.values, next.values, layout.head_dim, first[r], last[r],
+                  factors + r, rows + r);
   }
 }
 
