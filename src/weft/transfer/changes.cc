@@ -1,6 +1,7 @@
 #include "weft/transfer/changes.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -11,46 +12,51 @@
 namespace weft {
 namespace {
 
-constexpr std::size_t kChunkBytes = 64;
+using Word = std::uint64_t;
 
-bool is_same_chunk(const std::byte* a, const std::byte* b) {
-  std::uint64_t differing = 0;
-  for (std::size_t i = 0; i < kChunkBytes; i += sizeof(std::uint64_t)) {
-    std::uint64_t x = 0, y = 0;
-    std::memcpy(&x, a + i, sizeof(x));
-    std::memcpy(&y, b + i, sizeof(y));
-    differing |= x ^ y;
+constexpr std::size_t kChunkWords = 8;
+using Chunk = std::array<Word, kChunkWords>;
+
+// What of `size` bytes differs, as words; 0 behind them.
+Chunk difference(const std::byte* a, const std::byte* b, std::size_t size) {
+  Chunk x{}, y{};
+  if (size == sizeof(Chunk)) {  // by far the most: a constant size is read in vectors
+    std::memcpy(&x, a, sizeof(Chunk));
+    std::memcpy(&y, b, sizeof(Chunk));
+  } else {
+    std::memcpy(&x, a, size);
+    std::memcpy(&y, b, size);
   }
-  return differing == 0;
+  for (std::size_t i = 0; i < kChunkWords; ++i) x[i] ^= y[i];
+  return x;
 }
 
-// Appends the elements of `block` that differ from those of `base`.
-template <std::size_t kBytes>
-void find_changes(std::span<const std::byte> base, std::span<const std::byte> block,
-                  std::int64_t first_element, TensorChanges& out) {
-  for (std::size_t at = 0; at < block.size(); at += kChunkBytes) {
-    const std::size_t length = std::min(kChunkBytes, block.size() - at);
-    if (length == kChunkBytes && is_same_chunk(&base[at], &block[at])) continue;
-    for (std::size_t i = at; i < at + length; i += kBytes) {
-      if (std::memcmp(&base[i], &block[i], kBytes) == 0) continue;
-      out.elements.push_back(first_element + static_cast<std::int64_t>(i / kBytes));
-      out.values.insert(out.values.end(), &block[i], &block[i] + kBytes);
-    }
-  }
-}
-
+// Appends the elements of `block` that differ from those of `base`. Little-endian.
 void find_changes(std::size_t element_bytes, std::span<const std::byte> base,
                   std::span<const std::byte> block, std::int64_t first_element,
                   TensorChanges& out) {
-  switch (element_bytes) {
-    case 1:
-      return find_changes<1>(base, block, first_element, out);
-    case 2:
-      return find_changes<2>(base, block, first_element, out);
-    case 4:
-      return find_changes<4>(base, block, first_element, out);
-    default:
-      return find_changes<8>(base, block, first_element, out);
+  constexpr std::size_t kBits = 8;
+  const Word element_mask =
+      element_bytes < sizeof(Word) ? (Word{1} << kBits * element_bytes) - 1 : ~Word{0};
+  for (std::size_t at = 0; at < block.size(); at += sizeof(Chunk)) {
+    const Chunk differing =
+        difference(&base[at], &block[at], std::min(sizeof(Chunk), block.size() - at));
+    Word any = 0;
+    for (const Word word : differing) any |= word;
+    if (any == 0) continue;
+    for (std::size_t word = 0; word < kChunkWords; ++word) {
+      if (differing[word] == 0) continue;
+      for (std::size_t i = 0; i < sizeof(Word); i += element_bytes) {
+        if ((differing[word] >> kBits * i & element_mask) == 0) continue;
+        const std::size_t place = at + word * sizeof(Word) + i;
+        out.elements.push_back(first_element + static_cast<std::int64_t>(place / element_bytes));
+      }
+    }
+  }
+  out.values.resize(out.elements.size() * element_bytes);
+  for (std::size_t i = 0; i < out.elements.size(); ++i) {
+    const auto element = static_cast<std::size_t>(out.elements[i] - first_element);
+    std::memcpy(&out.values[i * element_bytes], &block[element * element_bytes], element_bytes);
   }
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 // Makes a delta object: every payload is decoded again, and what comes out is held to the target's
-// digest, before it goes anywhere.
+// digest, before it goes anywhere (but see DeltaMakeOptions::trusted).
 
 #include <cstddef>
 #include <cstdint>
@@ -20,6 +20,9 @@ struct DeltaMakeOptions {
   std::uint64_t limit_bytes = std::numeric_limits<std::uint64_t>::max();
   // Blocks that are done, out of all that change; called from the calling thread.
   std::function<void(std::uint64_t done, std::uint64_t total)> progress{};
+  // Both versions lie in memory that nobody writes to and were hashed there: their blocks are not
+  // hashed again, and payloads are not proven. Whoever applies one holds the block to its digest.
+  bool trusted = false;
   // Asked now and then, from any thread: kCancelled when it says so.
   std::function<bool()> cancelled{};
 };
