@@ -32,7 +32,7 @@ held_out = 32
 [sft]
 max_steps = {sft_steps}
 eval_every = {sft_steps}
-[grpo]
+[rl]
 steps = {steps}
 prompts = 16
 group_size = 8

@@ -8,7 +8,7 @@ import unittest
 
 from train_testing import SMOKE, TrainTest, with_keys, without_times
 
-LONGER = with_keys(SMOKE, grpo={"steps": 12})
+LONGER = with_keys(SMOKE, rl={"steps": 12})
 
 
 @contextlib.contextmanager
@@ -65,7 +65,7 @@ class Asynchronous(TrainTest):
         self.assertGreater(summary["tokens_checked"], 300)
 
     def test_hides_the_time_that_answers_take_to_come(self):
-        config = with_keys(SMOKE, grpo={"steps": 8}, fault={"hold_back_ms": 200})
+        config = with_keys(SMOKE, rl={"steps": 8}, fault={"hold_back_ms": 200})
         self.run_well(config, out="sync")
         self.run_well(with_keys(config, flow={"asynchronous": True}), out="async")
         waited = {out: sum(step["wait_ms"] for step in self.metrics(out)) for out in ("sync", "async")}

@@ -10,7 +10,7 @@ from train_testing import SMOKE, TrainTest, with_keys, without_times
 from weft_testing import TIMEOUT_S
 
 # Saved often and at steps that are no measurements, so that everything in the state counts.
-CONFIG = with_keys(SMOKE, grpo={"steps": 9, "eval_every": 4}, state={"save_every": 2})
+CONFIG = with_keys(SMOKE, rl={"steps": 9, "eval_every": 4}, state={"save_every": 2})
 
 
 class Resume(TrainTest):
@@ -75,7 +75,7 @@ class Resume(TrainTest):
 
     def test_another_config_is_refused(self):
         self.run_well(CONFIG)
-        status, errors = self.run_badly(with_keys(CONFIG, grpo={"learning_rate": 0.002}), "--resume")
+        status, errors = self.run_badly(with_keys(CONFIG, rl={"learning_rate": 0.002}), "--resume")
         self.assertIn("another config; it did not say `learning_rate = 0.002`", errors)
 
     def test_a_new_run_does_not_leave_the_state_of_the_one_before(self):
@@ -91,7 +91,7 @@ class Resume(TrainTest):
         self.assertTrue((self.folder / "out/checkpoint/model.safetensors").exists())
 
     def test_weights_that_a_server_cannot_use_end_the_run_with_the_step(self):
-        status, errors = self.run_badly(with_keys(SMOKE, grpo={"learning_rate": 1e38}))
+        status, errors = self.run_badly(with_keys(SMOKE, rl={"learning_rate": 1e38}))
         self.assertEqual(status, 70, errors)
         self.assertIn("sampling for step 2: the model's logits hold NaN or infinity", errors)
 

@@ -26,7 +26,7 @@ class Servers(TrainTest):
         return server
 
     def config(self, *servers, steps=12, **sections):
-        return with_keys(SMOKE, grpo={"steps": steps, "eval_every": 5},
+        return with_keys(SMOKE, rl={"steps": steps, "eval_every": 5},
                          server={"spawn": False, "url": [server.url for server in servers]}, **sections)
 
     def test_two_servers_compute_what_one_does(self):

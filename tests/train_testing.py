@@ -14,7 +14,7 @@ TIMES = re.compile(r"_(ms|us|s)(_p\d+)?$|^seconds$|^sync_share$")
 
 
 def with_keys(config, **sections):
-    """`config` with keys set: with_keys(SMOKE, grpo={"steps": 8})."""
+    """`config` with keys set: with_keys(SMOKE, rl={"steps": 8})."""
     for section, keys in sections.items():
         if f"[{section}]\n" not in config:
             config += f"\n[{section}]\n"

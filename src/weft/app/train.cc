@@ -61,20 +61,35 @@ Result<std::unique_ptr<ChildServer>> blocking_spawn(const TrainConfig& config,
   return ChildServer::blocking_start(options, stop_asked);
 }
 
-std::string plan_text(const TrainConfig& config) {
+// What comes after fine-tuning.
+std::string main_phase(const TrainConfig& config) {
+  if (config.algorithm == "sft") return "nothing more";
+  if (config.algorithm == "reward_model") {
+    return fmt::format("{} steps of {} pairs for a reward model", config.reward_model.steps,
+                       config.reward_model.batch);
+  }
   return fmt::format(
-      "{} with {} digits, seed {}: at most {} fine-tuning steps until {:.2f} greedy, then {} GRPO "
-      "steps of {} x {} answers, {}, {}; results into {}",
-      config.task.name, config.task.digits, config.seed, config.sft.max_steps, config.sft.stop_at,
-      config.grpo.steps, config.grpo.prompts, config.grpo.group_size,
+      "{} steps of {} with {} x {} answers, {}, {}", config.rl.steps, config.algorithm,
+      config.rl.prompts, config.rl.group_size,
       config.server.spawn ? "from a server of its own"
                           : fmt::format("from {}", fmt::join(config.server.url, " and ")),
       config.flow.asynchronous ? fmt::format("up to {} versions late", config.flow.max_lag)
-                               : "each from the version before",
-      config.out);
+                               : "each from the version before");
+}
+
+std::string plan_text(const TrainConfig& config) {
+  return fmt::format(
+      "{} with {} digits, seed {}: at most {} fine-tuning steps until {:.2f} greedy, then {}; "
+      "results into {}",
+      config.task.name, config.task.digits, config.seed, config.sft.max_steps, config.sft.stop_at,
+      main_phase(config), config.out);
 }
 
 std::string ending_text(const TrainConfig& config) {
+  if (config.algorithm == "reward_model") {
+    return fmt::format(
+        "\nresults: {0}/summary.json, checkpoint/; [score] model = \"{0}/checkpoint\"", config.out);
+  }
   return fmt::format(
       "\nresults: {0}/summary.json, report.html, metrics.jsonl, plot.svg, checkpoint/\n"
       "talk to the model:\n"

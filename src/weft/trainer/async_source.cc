@@ -66,7 +66,7 @@ Result<Experience> AsynchronousSource::blocking_next(StepMetrics& metrics) {
   const std::uint64_t step = metrics.step;
   const Stopwatch clock;
   if (!thread_.joinable()) {
-    wanted_ = run_.config().grpo.steps + 1 - step;
+    wanted_ = run_.config().rl.steps + 1 - step;
     thread_ = std::thread([this, step] { generate(step); });
   }
   std::uint64_t dropped = 0;

@@ -162,6 +162,13 @@ Result<TrainConfig> parse_train_config(std::string_view toml, std::string_view n
   if (auto sound = check_config(config); !sound) {
     return std::move(sound).error().with_context(name);
   }
+  for (const auto& [section, node] : root) {
+    if (!node.is_table() || uses_section(config, section.str())) continue;
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("{}:{}: [{}] has no meaning with algorithm = \"{}\"{}", name,
+                             node.source().begin.line, section.str(), config.algorithm,
+                             section == "reward_model" ? " and what [score] says" : ""));
+  }
   return config;
 }
 
@@ -174,6 +181,7 @@ std::string train_config_toml(const TrainConfig& config) {
   std::string text, current;
   visit_keys(config, [&](std::string_view section, std::string_view key, const auto& value, Range,
                          std::string_view help) {
+    if (!uses_section(config, section)) return;
     if (section != current) text += fmt::format("\n[{}]\n", current = section);
     text += fmt::format("# {}\n{} = {}\n", help, key, toml_value(value));
   });

@@ -66,8 +66,56 @@ Result<void> check_task(const TrainConfig& config) {
   return {};
 }
 
+Result<void> check_words(const TrainConfig& config) {
+  const std::vector<std::string> schedules{"constant", "linear", "cosine"};
+  WEFT_TRY_VOID(check_word("algorithm", config.algorithm,
+                           {"sft", "reward_model", "ppo", "grpo", "rloo", "dpo"}));
+  WEFT_TRY_VOID(check_word("sft.schedule", config.sft.schedule, schedules));
+  WEFT_TRY_VOID(check_word("reward_model.schedule", config.reward_model.schedule, schedules));
+  WEFT_TRY_VOID(check_word("rl.schedule", config.rl.schedule, schedules));
+  WEFT_TRY_VOID(check_word("kl.in", config.kl.in, {"loss", "reward"}));
+  WEFT_TRY_VOID(check_word("kl.estimator", config.kl.estimator, {"k1", "k2", "k3"}));
+  WEFT_TRY_VOID(
+      check_word("grpo.mean_over", config.grpo.mean_over, {"tokens", "answers", "longest"}));
+  return check_word("dpo.loss", config.dpo.loss, {"dpo", "ipo"});
+}
+
+// What an algorithm asks of the keys of others.
+Result<void> check_algorithm(const TrainConfig& config) {
+  const std::string& algorithm = config.algorithm;
+  if (!uses_section(config, "rl")) return {};
+  if (algorithm != "ppo" && config.rl.group_size < 2) {
+    return wrong(
+        fmt::format("rl.group_size is 1, but algorithm = \"{}\" compares answers to one "
+                    "question: it must be 2 or more",
+                    algorithm));
+  }
+  if (config.kl.target > 0 && config.kl.coefficient == 0) {
+    return wrong("kl.target is set, but kl.coefficient is 0, and would stay so");
+  }
+  if (algorithm == "rloo" && config.kl.coefficient > 0 && config.kl.in == "loss") {
+    return wrong("kl.in is `loss`, but algorithm = \"rloo\" charges the KL in the reward");
+  }
+  if (config.flow.asynchronous && (algorithm == "rloo" || algorithm == "dpo")) {
+    return wrong(
+        fmt::format("flow.asynchronous is true, but algorithm = \"{}\" has no importance "
+                    "weights for tokens of older versions",
+                    algorithm));
+  }
+  const std::uint64_t units = config.rl.prompts * (algorithm == "dpo" ? 1 : config.rl.group_size);
+  if (config.rl.minibatches > units) {
+    return wrong(fmt::format("rl.minibatches is {}, more than the {} {} of a step",
+                             config.rl.minibatches, units,
+                             algorithm == "dpo" ? "pairs" : "answers"));
+  }
+  return {};
+}
+
 Result<void> check_score(const ScoreSection& score) {
-  WEFT_TRY_VOID(check_word("score.kind", score.kind, {"rule", "http"}));
+  WEFT_TRY_VOID(check_word("score.kind", score.kind, {"rule", "reward_model", "http"}));
+  if (score.kind != "reward_model" && !score.model.empty()) {
+    return wrong("score.model is set, so score.kind must be `reward_model`");
+  }
   WEFT_TRY_VOID(check_word("score.on_failure", score.on_failure, {"stop", "drop"}));
   if (score.kind == "http" && score.url.empty()) {
     return wrong("score.kind is `http`, so score.url must name the scorer");
@@ -89,10 +137,27 @@ Result<void> check_server(const ServerSection& server) {
 }  // namespace
 
 Result<void> check_config(const TrainConfig& config) {
+  WEFT_TRY_VOID(check_words(config));
   WEFT_TRY_VOID(check_model(config.model));
+  WEFT_TRY_VOID(check_algorithm(config));
   WEFT_TRY_VOID(check_score(config.score));
   WEFT_TRY_VOID(check_task(config));
   return check_server(config.server);
+}
+
+bool uses_section(const TrainConfig& config, std::string_view section) {
+  const std::string& algorithm = config.algorithm;
+  const bool is_online = algorithm != "sft" && algorithm != "reward_model";
+  if (section == "rl" || section == "score" || section == "flow") return is_online;
+  if (section == "kl") return is_online && algorithm != "dpo";
+  if (section == "server" || section == "check") return algorithm != "reward_model";
+  if (section == "reward_model") {
+    return algorithm == section ||
+           (is_online && config.score.kind == section && config.score.model.empty());
+  }
+  const bool is_algorithm =
+      section == "ppo" || section == "grpo" || section == "rloo" || section == "dpo";
+  return !is_algorithm || section == algorithm;
 }
 
 std::string suggestion(std::string_view word, const std::vector<std::string>& known) {

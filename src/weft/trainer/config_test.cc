@@ -15,10 +15,10 @@ std::string error_of(std::string_view toml) {
 }
 
 TEST(TrainConfig, TakesDefaultsForWhatIsNotThere) {
-  const auto config = parse_train_config("[grpo]\nsteps = 7\n", "run.toml");
+  const auto config = parse_train_config("[rl]\nsteps = 7\n", "run.toml");
   ASSERT_TRUE(config) << config.error().message();
-  EXPECT_EQ(config->grpo.steps, 7u);
-  EXPECT_EQ(config->grpo.group_size, GrpoSection{}.group_size);
+  EXPECT_EQ(config->rl.steps, 7u);
+  EXPECT_EQ(config->rl.group_size, RlSection{}.group_size);
   EXPECT_EQ(config->task.name, "sort");
 }
 
@@ -26,7 +26,7 @@ TEST(TrainConfig, PrintsWhatItReadsBack) {
   TrainConfig config;
   config.seed = 3;
   config.out = "a \"b\"\\c";
-  config.grpo.learning_rate = 4e-4;
+  config.rl.learning_rate = 4e-4;
   config.server.spawn = false;
   config.server.url = {"http://127.0.0.1:8000", "http://127.0.0.1:8001"};
   config.fault.swap_labels = true;
@@ -41,20 +41,20 @@ TEST(TrainConfig, PrintsWhatItReadsBack) {
 }
 
 TEST(TrainConfig, SuggestsTheKeyThatWasMeant) {
-  EXPECT_THAT(error_of("[grpo]\ngroup_sizes = 4\n"),
-              AllOf(HasSubstr("run.toml:2"), HasSubstr("unknown key `grpo.group_sizes`"),
+  EXPECT_THAT(error_of("[rl]\ngroup_sizes = 4\n"),
+              AllOf(HasSubstr("run.toml:2"), HasSubstr("unknown key `rl.group_sizes`"),
                     HasSubstr("did you mean `group_size`?")));
-  EXPECT_THAT(error_of("[gpro]\nsteps = 4\n"),
-              AllOf(HasSubstr("unknown section `gpro`"), HasSubstr("did you mean `grpo`?")));
+  EXPECT_THAT(error_of("[grppo]\nsteps = 4\n"),
+              AllOf(HasSubstr("unknown section `grppo`"), HasSubstr("did you mean `grpo`?")));
   EXPECT_THAT(error_of("sed = 1\n"), HasSubstr("did you mean `seed`?"));
   EXPECT_THAT(error_of("quaternions = 1\n"), testing::Not(HasSubstr("did you mean")));
 }
 
 TEST(TrainConfig, NamesKeyAndLineOfAWrongValue) {
-  EXPECT_THAT(error_of("\n[grpo]\nsteps = \"many\"\n"),
-              AllOf(HasSubstr("run.toml:3"), HasSubstr("grpo.steps must be a whole number")));
-  EXPECT_THAT(error_of("[grpo]\nsteps = -1\n"), HasSubstr("grpo.steps must be a whole number"));
-  EXPECT_THAT(error_of("[grpo]\ngroup_size = 1\n"), HasSubstr("grpo.group_size must be from 2"));
+  EXPECT_THAT(error_of("\n[rl]\nsteps = \"many\"\n"),
+              AllOf(HasSubstr("run.toml:3"), HasSubstr("rl.steps must be a whole number")));
+  EXPECT_THAT(error_of("[rl]\nsteps = -1\n"), HasSubstr("rl.steps must be a whole number"));
+  EXPECT_THAT(error_of("[rl]\ngroup_size = 0\n"), HasSubstr("rl.group_size must be from 1"));
   EXPECT_THAT(error_of("[sft]\nlearning_rate = nan\n"),
               HasSubstr("sft.learning_rate must be at least 0"));
   EXPECT_THAT(error_of("[server]\nurl = [1]\n"), HasSubstr("server.url must be a list of strings"));
@@ -84,6 +84,39 @@ TEST(TrainConfig, RefusesATaskWithoutData) {
               HasSubstr("more than half of the 100 questions there are"));
   EXPECT_THAT(error_of("[model]\nmax_position_embeddings = 8\n"),
               HasSubstr("have 12 tokens, but model.max_position_embeddings is 8"));
+}
+
+TEST(TrainConfig, RefusesWhatAnAlgorithmHasNoUseFor) {
+  EXPECT_THAT(error_of("algorithm = \"pppo\"\n"),
+              AllOf(HasSubstr("algorithm is `pppo`"), HasSubstr("did you mean `ppo`?")));
+  EXPECT_THAT(error_of("[ppo]\nclip = 0.1\n"),
+              AllOf(HasSubstr("run.toml:1"), HasSubstr("[ppo]"), HasSubstr("\"grpo\"")));
+  EXPECT_THAT(error_of("algorithm = \"sft\"\n[rl]\nsteps = 1\n"), HasSubstr("[rl]"));
+  EXPECT_THAT(error_of("algorithm = \"dpo\"\n[kl]\ncoefficient = 1\n"), HasSubstr("[kl]"));
+  EXPECT_THAT(error_of("[rl]\ngroup_size = 1\n"),
+              AllOf(HasSubstr("rl.group_size"), HasSubstr("algorithm = \"grpo\"")));
+  EXPECT_THAT(error_of("[kl]\ntarget = 6\n"),
+              AllOf(HasSubstr("kl.target"), HasSubstr("kl.coefficient")));
+  EXPECT_THAT(error_of("algorithm = \"rloo\"\n[kl]\ncoefficient = 1\n"),
+              AllOf(HasSubstr("kl.in"), HasSubstr("rloo")));
+  EXPECT_THAT(error_of("[rl]\nminibatches = 2000\n"), HasSubstr("rl.minibatches"));
+  EXPECT_THAT(error_of("[score]\nmodel = \"x\"\n"),
+              AllOf(HasSubstr("score.model"), HasSubstr("score.kind")));
+  EXPECT_THAT(
+      error_of("[score]\nkind = \"reward_model\"\nmodel = \"x\"\n[reward_model]\nsteps = 1\n"),
+      HasSubstr("[reward_model]"));
+  EXPECT_THAT(error_of("algorithm = \"dpo\"\n[flow]\nasynchronous = true\n"),
+              AllOf(HasSubstr("flow.asynchronous"), HasSubstr("dpo")));
+}
+
+TEST(TrainConfig, PrintsTheSectionsThatTheAlgorithmUses) {
+  TrainConfig config;
+  for (const char* const algorithm : {"sft", "reward_model", "ppo", "grpo", "rloo", "dpo"}) {
+    config.algorithm = algorithm;
+    const std::string text = train_config_toml(config);
+    EXPECT_TRUE(parse_train_config(text, "printed")) << text;
+    EXPECT_EQ(text.find("[ppo]") != std::string::npos, config.algorithm == "ppo");
+  }
 }
 
 }  // namespace

@@ -41,6 +41,20 @@ std::uint64_t keep_problems(Experience& experience, const std::vector<bool>& kee
   return before - experience.rollouts.size();
 }
 
+void append_problems(Experience& to, const Experience& from, std::size_t most) {
+  to.group_size = from.group_size;
+  for (std::size_t i = 0; i < from.rollouts.size(); ++i) {
+    if (i % from.group_size == 0) {
+      if (to.problems.size() >= most) return;
+      to.problems.push_back(from.problem_of(i));
+    }
+    to.prompts.push_back(from.prompts[i]);
+    to.rollouts.push_back(from.rollouts[i]);
+    to.rule_rewards.push_back(from.rule_rewards[i]);
+    to.rewards.push_back(from.rewards[i]);
+  }
+}
+
 std::uint64_t lag_of(const Rollout& rollout, std::uint64_t newest) {
   std::uint64_t lag = 0;
   for (const VersionSpan& span : rollout.versions) {
@@ -80,6 +94,15 @@ void measure_experience(const Experience& experience, std::uint64_t newest, Step
   metrics.reward = std::accumulate(experience.rewards.begin(), experience.rewards.end(), 0.0) /
                    static_cast<double>(metrics.answers);
   metrics.solve_rate = solved_share(experience.rule_rewards);
+}
+
+double win_rate(std::span<const double> rewards, std::span<const double> others) {
+  double wins = 0;
+  for (std::size_t i = 0; i < rewards.size(); ++i) {
+    if (rewards[i] > others[i]) wins += 1;
+    if (rewards[i] == others[i]) wins += 0.5;
+  }
+  return wins / static_cast<double>(rewards.size());
 }
 
 }  // namespace weft

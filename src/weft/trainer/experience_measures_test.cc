@@ -30,6 +30,22 @@ Experience experience_from(const std::vector<std::pair<std::string, std::string>
   return experience;
 }
 
+TEST(AppendProblems, FillsUpWithWholeGroups) {
+  const std::vector<std::pair<std::string, std::string>> four(4, {"step-5", "step-5"});
+  Experience filled = experience_from({});
+  append_problems(filled, experience_from(four), 3);
+  append_problems(filled, experience_from(four), 3);
+
+  EXPECT_EQ(filled.problems.size(), 3u);
+  EXPECT_THAT(filled.rewards, ElementsAre(0, 1, 2, 3, 0, 1));
+  EXPECT_EQ(filled.rollouts.size(), 6u);
+}
+
+TEST(WinRate, CountsTiesAsHalf) {
+  EXPECT_EQ(win_rate(std::vector<double>{1, 0, 0.5, 0.5}, std::vector<double>{0, 1, 0.5, 0.25}),
+            0.625);
+}
+
 TEST(VersionLabel, IsReadAsItIsWritten) {
   EXPECT_EQ(try_version_of(version_label(17)), 17u);
   for (const char* const other : {"", "step-", "step-x", "step-1x", "step--1", "default"}) {

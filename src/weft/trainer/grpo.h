@@ -1,9 +1,12 @@
 #pragma once
-// Group relative policy optimization: what it wants of each token, as plain arithmetic on
-// log-probabilities. A loss here is its value and its derivative by each log-probability;
-// Policy::backward() takes it from there. Source: Shao et al., "DeepSeekMath", section 4.1; the
-// wider upper clip and the mean over all tokens from Yu et al., "DAPO", sections 3.1 and 3.3. No
-// reference model, so no KL term.
+// Group relative policy optimization: the mean over the tokens of a step of the clipped policy loss
+// (losses.h), every token with the advantage of its answer relative to its group (advantages.h).
+// Source: Shao et al., "DeepSeekMath", section 4.1.
+//
+// Switches: Dr. GRPO's corrections are divide_by_deviation = false and mean_over = "longest" (Liu
+// et al., "Understanding R1-Zero-like training", section 3.2); DAPO's are clip_high, mean_over =
+// "tokens", dynamic_sampling_rounds and overlong_buffer (Yu et al., sections 3.1 to 3.4);
+// DeepSeekMath's own mean is mean_over = "answers".
 
 #include <cstddef>
 #include <memory>
@@ -11,30 +14,19 @@
 #include <vector>
 
 #include "weft/trainer/algorithm.h"
-#include "weft/trainer/config.h"
 
 namespace weft {
 
-// (reward - mean of its group) / (deviation of its group + 1e-4), the deviation with n - 1 below.
-// `rewards` are groups of `group_size` one after the other; so is the result. Requires: group_size
-// >= 2 divides rewards.size().
-std::vector<double> group_advantages(std::span<const double> rewards, std::size_t group_size);
+// What each token of an answer of `length` tokens counts in a mean over `data`: 1 / tokens, 1 /
+// (answers x length) or 1 / (answers x longest).
+enum class MeanOver { kTokens, kAnswers, kLongest };
+double token_weight(MeanOver mean_over, const StepData& data, std::size_t length,
+                    std::size_t longest);
 
-struct PolicyLoss {
-  double loss = 0;              // what was added to the sum, divided by `total_tokens`
-  std::vector<float> gradient;  // [tokens], of the loss by each log-probability
-  std::size_t clipped = 0;      // tokens whose ratio was cut, and that have no gradient for it
-};
+// Whether the rewards of each group differ, so that there is something to learn from it; [groups].
+std::vector<bool> differing_groups(std::span<const double> rewards, std::size_t group_size);
 
-// loss = - sum_t min(r_t A_t, clip(r_t, 1 - low, 1 + high) A_t) / total_tokens,  r_t = exp(new_t -
-// sampled_t). All spans are [tokens]. `total_tokens` is of the whole step, of which these may be a
-// part.
-PolicyLoss clipped_policy_loss(std::span<const float> logprobs,
-                               std::span<const float> sampled_logprobs,
-                               std::span<const double> advantages, double clip_low,
-                               double clip_high, std::size_t total_tokens);
-
-// `config` must outlive it.
-std::unique_ptr<Algorithm> make_grpo(const GrpoSection& config);
+std::unique_ptr<Algorithm> make_grpo(const GrpoSection& config, const KlSection& kl,
+                                     std::size_t longest_answer);
 
 }  // namespace weft

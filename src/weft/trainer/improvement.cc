@@ -1,51 +1,82 @@
 #include "weft/trainer/improvement.h"
 
-#include <algorithm>
-#include <cmath>
+#include <cstring>
 
 #include <fmt/format.h>
 
+#include "weft/trainer/experience_measures.h"
+#include "weft/trainer/optimizer.h"
 #include "weft/trainer/sampling.h"
+#include "weft/trainer/update.h"
 #include "weft/trainer/version_label.h"
 
 namespace weft {
 namespace {
 
-class Improvement {
+// The state of the loop is the algorithm's, with what the policy was at step 0: as the reference,
+// and as what win rates are against.
+class Improvement final : public StatePart {
  public:
   Improvement(Run& run, ExperienceSource& source, Algorithm& algorithm)
-      : run_(run), config_(run.config().grpo), source_(source), algorithm_(algorithm) {}
+      : run_(run),
+        config_(run.config().rl),
+        source_(source),
+        algorithm_(algorithm),
+        reference_(algorithm.needs_reference() ? run.policy().clone() : nullptr),
+        update_(run.config(), run.policy(), reference_.get(), algorithm) {}
 
   // The first step that is left.
   Result<std::optional<std::uint64_t>> blocking_start();
   Result<void> blocking_step(std::uint64_t step);
 
+  void save(RunState& state) const override;
+  Result<void> restore(const RunState& state) override;
+
  private:
   Result<void> blocking_learn(StepMetrics& metrics);
-  Result<void> update(const Experience& experience, StepMetrics& metrics);
-  void pass(const Experience& experience, std::span<const std::size_t> answers, bool is_learned,
-            StepMetrics& metrics);
-  void compare(const Experience& experience, std::span<const std::size_t> answers,
-               std::span<const float> logprobs, StepMetrics& metrics);
+  Result<void> blocking_measure_end(StepMetrics& metrics);
 
   Run& run_;
-  const GrpoSection& config_;
+  const RlSection& config_;
   ExperienceSource& source_;
   Algorithm& algorithm_;
-  double difference_sum_ = 0;   // of log-probabilities, of this step
-  std::uint64_t compared_ = 0;  // tokens
+  std::unique_ptr<Policy> reference_;
+  PolicyUpdate update_;
+  std::vector<double> start_rewards_;  // of version 0's sampled answers to the held-out problems
 };
 
+void Improvement::save(RunState& state) const {
+  algorithm_.save(state);
+  if (reference_ != nullptr) state.put("reference.", reference_->state());
+  StateTensor rewards{{"rewards", DType::kF64, {start_rewards_.size()}}, {}};
+  const auto bytes = std::as_bytes(std::span(start_rewards_));
+  rewards.bytes.assign(bytes.begin(), bytes.end());
+  state.put("start.", {std::move(rewards)});
+}
+
+Result<void> Improvement::restore(const RunState& state) {
+  WEFT_TRY_VOID(algorithm_.restore(state));
+  if (reference_ != nullptr) WEFT_TRY_VOID(reference_->restore(state.tensors_of("reference.")));
+  const auto start = state.tensors_of("start.");
+  const std::size_t count = run_.problems().held_out().size();
+  if (start.size() != 1 || start[0].bytes.size() != count * sizeof(double)) {
+    return Error(ErrorCode::kCorrupt, "the saved state has no start.rewards of this shape");
+  }
+  start_rewards_.resize(count);
+  std::memcpy(start_rewards_.data(), start[0].bytes.data(), start[0].bytes.size());
+  return {};
+}
+
 Result<std::optional<std::uint64_t>> Improvement::blocking_start() {
-  run_.policy().reset_optimizer({.max_grad_norm = config_.max_grad_norm});
-  WEFT_TRY(const auto first, run_.begin_phase(Phase::kImprove, algorithm_));
+  run_.policy().reset_optimizer(adamw_options(config_));
+  WEFT_TRY(const auto first, run_.begin_phase(Phase::kImprove, *this));
   if (first != 1) {
     if (first) WEFT_TRY_VOID(run_.blocking_publish_again(*first - 1));
     return first;
   }
   StepMetrics start;
   WEFT_TRY_VOID(run_.blocking_publish(0, start));
-  WEFT_TRY_VOID(blocking_measure(run_, 0, start));
+  WEFT_TRY(start_rewards_, blocking_measure(run_, 0, start));
   WEFT_TRY_VOID(run_.check_bounds(start));
   run_.summary().solve_rate_start = *start.greedy_solve_rate;
   run_.summary().sampled_solve_rate_start = *start.sampled_solve_rate;
@@ -61,7 +92,7 @@ Result<void> Improvement::blocking_step(std::uint64_t step) {
   // What made a check fail is worth a line too.
   if (!learned && learned.error().code() != ErrorCode::kCorrupt) return learned;
   WEFT_TRY_VOID(run_.blocking_record(metrics, config_.steps));
-  if (learned) WEFT_TRY_VOID(run_.blocking_end_step(Phase::kImprove, step, algorithm_));
+  if (learned) WEFT_TRY_VOID(run_.blocking_end_step(Phase::kImprove, step, *this));
   return learned;
 }
 
@@ -71,91 +102,23 @@ Result<void> Improvement::blocking_learn(StepMetrics& metrics) {
   WEFT_TRY_VOID(run_.blocking_check_versions(experience, step, metrics));
   WEFT_TRY_VOID(run_.check_bounds(metrics));
   const Stopwatch clock;
-  WEFT_TRY_VOID(update(experience, metrics));
+  update_.learn(experience, version_label(step - 1), metrics);
   metrics.update_ms = clock.ms();
+  WEFT_TRY_VOID(run_.check_finite(fmt::format("step {}", step), metrics.loss, metrics.grad_norm,
+                                  metrics.learning_rate));
   WEFT_TRY_VOID(run_.check_bounds(metrics));
   WEFT_TRY_VOID(run_.blocking_publish(step, metrics));
-  if (step % config_.eval_every == 0 || step == config_.steps) {
-    WEFT_TRY_VOID(blocking_measure(run_, step, metrics));
-    run_.summary().solve_rate_end = *metrics.greedy_solve_rate;
-    run_.summary().sampled_solve_rate_end = *metrics.sampled_solve_rate;
-    WEFT_TRY_VOID(run_.check_bounds(metrics));
-  }
+  if (step % config_.eval_every == 0 || step == config_.steps) return blocking_measure_end(metrics);
   return {};
 }
 
-Result<void> Improvement::update(const Experience& experience, StepMetrics& metrics) {
-  difference_sum_ = 0;
-  compared_ = 0;
-  const std::vector<std::size_t> learned = algorithm_.prepare(experience);
-  // Answers without a gradient are scored for the check alone.
-  std::vector<bool> is_learned(experience.rollouts.size());
-  for (const std::size_t i : learned) is_learned[i] = true;
-  std::vector<std::size_t> scored;
-  for (std::size_t i = 0; i < is_learned.size(); ++i) {
-    if (!is_learned[i]) scored.push_back(i);
-  }
-  for (const bool with_gradient : {true, false}) {
-    std::span<const std::size_t> left = with_gradient ? learned : scored;
-    while (!left.empty()) {
-      const auto part = left.first(std::min<std::size_t>(left.size(), config_.micro_batch));
-      left = left.subspan(part.size());
-      pass(experience, part, with_gradient, metrics);
-    }
-  }
-  metrics.logprob_mean_abs_diff =
-      compared_ == 0 ? 0 : difference_sum_ / static_cast<double>(compared_);
-  const auto step = static_cast<double>(metrics.step), steps = static_cast<double>(config_.steps);
-  const double warmup = step / static_cast<double>(config_.warmup_steps + 1);
-  metrics.clipped_share /= static_cast<double>(metrics.tokens);
-  metrics.learning_rate = config_.learning_rate * std::min(1.0, warmup) * (1 - (step - 1) / steps);
-  metrics.grad_norm = learned.empty() ? 0 : run_.policy().step(metrics.learning_rate);
-  return run_.check_finite(fmt::format("step {}", metrics.step), metrics.loss, metrics.grad_norm,
-                           metrics.learning_rate);
-}
-
-// The trainer's log-probabilities of `answers` against the servers', and the gradient if they are
-// learned from.
-void Improvement::pass(const Experience& experience, std::span<const std::size_t> answers,
-                       bool is_learned, StepMetrics& metrics) {
-  std::vector<TokenSequence> sequences;
-  for (const std::size_t i : answers) {
-    sequences.push_back({experience.prompts[i], experience.rollouts[i].tokens});
-  }
-  std::vector<float> logprobs;
-  if (is_learned) {
-    logprobs = run_.policy().forward(sequences);
-    const AnswerLoss loss = algorithm_.loss(experience, answers, logprobs);
-    run_.policy().backward(loss.gradient);
-    metrics.loss += loss.loss;
-    metrics.clipped_share += static_cast<double>(loss.clipped);
-  } else {
-    logprobs = run_.policy().score(sequences).logprobs;
-  }
-  compare(experience, answers, logprobs, metrics);
-}
-
-// Only what the newest version sampled: that is what the trainer computes with.
-void Improvement::compare(const Experience& experience, std::span<const std::size_t> answers,
-                          std::span<const float> logprobs, StepMetrics& metrics) {
-  const std::string newest = version_label(metrics.step - 1);
-  std::size_t begin = 0;
-  for (const std::size_t i : answers) {
-    const Rollout& rollout = experience.rollouts[i];
-    for (const VersionSpan& span : rollout.versions) {
-      if (span.label != newest) continue;
-      for (std::size_t tok = span.begin; tok < span.end; ++tok) {
-        const double difference =
-            std::abs(static_cast<double>(logprobs[begin + tok]) - rollout.logprobs[tok]);
-        // A comparison that NaN fails would hide it.
-        if (!(difference <= metrics.logprob_max_abs_diff))
-          metrics.logprob_max_abs_diff = difference;
-        difference_sum_ += difference;
-        ++compared_;
-      }
-    }
-    begin += rollout.tokens.size();
-  }
+Result<void> Improvement::blocking_measure_end(StepMetrics& metrics) {
+  WEFT_TRY(const std::vector<double> rewards, blocking_measure(run_, metrics.step, metrics));
+  metrics.win_rate = win_rate(rewards, start_rewards_);
+  run_.summary().solve_rate_end = *metrics.greedy_solve_rate;
+  run_.summary().sampled_solve_rate_end = *metrics.sampled_solve_rate;
+  run_.summary().win_rate = metrics.win_rate;
+  return run_.check_bounds(metrics);
 }
 
 }  // namespace
@@ -163,7 +126,7 @@ void Improvement::compare(const Experience& experience, std::span<const std::siz
 Result<void> blocking_improve(Run& run, ExperienceSource& source, Algorithm& algorithm) {
   Improvement improvement(run, source, algorithm);
   WEFT_TRY(const std::optional<std::uint64_t> first, improvement.blocking_start());
-  for (std::uint64_t step = first.value_or(1); step <= run.config().grpo.steps; ++step) {
+  for (std::uint64_t step = first.value_or(1); step <= run.config().rl.steps; ++step) {
     WEFT_TRY_VOID(run.stop_if_asked());
     WEFT_TRY_VOID(improvement.blocking_step(step));
   }

@@ -4,12 +4,15 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <string>
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
+
+#include "weft/trainer/packing.h"
 
 namespace weft {
 namespace {
@@ -28,38 +31,102 @@ std::int64_t signed_size(std::uint64_t value) {
   return static_cast<std::int64_t>(value);
 }
 
-// What one forward pass needs of its sequences, padded on the right to the longest: a causal
-// model's answers do not depend on what stands behind them.
+// What one forward pass needs of its sequences. Rows are padded on the right: a causal model's
+// answers do not depend on what stands behind them.
 struct Batch {
-  at::Tensor ids;  // [sequences, tokens]; an answer's last token is scored, not fed
-  at::Tensor
-      places;  // [scored] into the flattened hidden states: where the next token is an answer's
-  at::Tensor targets;  // [scored] those tokens
+  at::Tensor ids;        // [rows, tokens]; an answer's last token is fed only to be judged
+  at::Tensor positions;  // [rows, tokens]; undefined: every row counts from 0
+  at::Tensor mask;       // [rows, 1, tokens, tokens], what sees what; undefined: causal
+  at::Tensor places;     // [scored] into the flattened hidden states: where the next token is an
+                         // answer's, or (to be judged) where an answer ends
+  at::Tensor targets;    // [scored] those tokens; undefined to be judged
 };
 
-Batch make_batch(std::span<const TokenSequence> sequences) {
-  std::size_t length = 0;
-  for (const TokenSequence& sequence : sequences) {
-    length = std::max(length, sequence.prompt.size() + sequence.answer.size() - 1);
+std::size_t fed_tokens(const TokenSequence& sequence) {
+  return sequence.prompt.size() + sequence.answer.size() - 1;
+}
+
+// One row a sequence; or several sequences in rows of `row_tokens`.
+Batch make_batch(std::span<const TokenSequence> sequences, std::size_t row_tokens) {
+  std::vector<std::size_t> lengths;
+  for (const TokenSequence& sequence : sequences) lengths.push_back(fed_tokens(sequence));
+  const auto rows = pack_rows(lengths, row_tokens);
+  std::size_t width = 0;
+  for (const auto& row : rows) {
+    std::size_t tokens = 0;
+    for (const std::size_t i : row) tokens += lengths[i];
+    width = std::max(width, tokens);
   }
-  std::vector<std::int64_t> ids, places, targets;
+  // The sequence that a token belongs to and its position there; padding belongs to none.
+  std::vector<std::int64_t> ids(rows.size() * width), owners(ids.size(), -1), positions(ids.size());
+  std::vector<std::size_t> begins(sequences.size());
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    std::size_t at = row * width;
+    for (const std::size_t i : rows[row]) {
+      begins[i] = at;
+      const TokenSequence& sequence = sequences[i];
+      for (std::size_t pos = 0; pos < lengths[i]; ++pos, ++at) {
+        ids[at] = pos < sequence.prompt.size() ? sequence.prompt[pos]
+                                               : sequence.answer[pos - sequence.prompt.size()];
+        owners[at] = static_cast<std::int64_t>(i);
+        positions[at] = static_cast<std::int64_t>(pos);
+      }
+    }
+  }
+  std::vector<std::int64_t> places, targets;
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    for (std::size_t tok = 0; tok < sequences[i].answer.size(); ++tok) {
+      places.push_back(static_cast<std::int64_t>(begins[i] + sequences[i].prompt.size() + tok - 1));
+      targets.push_back(sequences[i].answer[tok]);
+    }
+  }
+  const std::int64_t height = static_cast<std::int64_t>(rows.size());
+  Batch batch{at::tensor(ids).view({height, -1}), {}, {}, at::tensor(places), at::tensor(targets)};
+  if (row_tokens > 0) {
+    batch.positions = at::tensor(positions).view({height, -1});
+    const at::Tensor owner = at::tensor(owners).view({height, -1});
+    batch.mask = owner.unsqueeze(2).eq(owner.unsqueeze(1)).tril().unsqueeze(1);
+  }
+  return batch;
+}
+
+// One row a sequence, to be judged at its end.
+Batch make_judged_batch(std::span<const TokenSequence> sequences) {
+  std::size_t width = 0;
+  for (const TokenSequence& sequence : sequences) {
+    width = std::max(width, fed_tokens(sequence) + 1);
+  }
+  std::vector<std::int64_t> ids, places;
   for (const TokenSequence& sequence : sequences) {
     const std::size_t begin = ids.size();
     ids.insert(ids.end(), sequence.prompt.begin(), sequence.prompt.end());
-    ids.insert(ids.end(), sequence.answer.begin(), sequence.answer.end() - 1);
-    ids.resize(begin + length, 0);
-    for (std::size_t tok = 0; tok < sequence.answer.size(); ++tok) {
-      places.push_back(static_cast<std::int64_t>(begin + sequence.prompt.size() + tok - 1));
-      targets.push_back(sequence.answer[tok]);
-    }
+    ids.insert(ids.end(), sequence.answer.begin(), sequence.answer.end());
+    places.push_back(static_cast<std::int64_t>(ids.size()) - 1);
+    ids.resize(begin + width, 0);
   }
   return {at::tensor(ids).view({static_cast<std::int64_t>(sequences.size()), -1}),
-          at::tensor(places), at::tensor(targets)};
+          {},
+          {},
+          at::tensor(places),
+          {}};
+}
+
+std::vector<double> doubles_of(const at::Tensor& tensor) {
+  const at::Tensor values = tensor.detach().to(at::kDouble).contiguous();
+  return {values.const_data_ptr<double>(), values.const_data_ptr<double>() + values.numel()};
+}
+
+// sum(gradient * tensor): a scalar whose derivative by `tensor` is `gradient`.
+at::Tensor weighed(const at::Tensor& tensor, std::span<const double> gradient) {
+  WEFT_CHECK(static_cast<std::size_t>(tensor.numel()) == gradient.size());
+  const at::Tensor weights = at::empty({tensor.numel()}, at::kDouble);
+  std::memcpy(weights.data_ptr<double>(), gradient.data(), gradient.size_bytes());
+  return (tensor * weights.to(at::kFloat)).sum();
 }
 
 // Rotates the halves of each head. Source: Su et al., "RoFormer", in the layout of transformers'
-// apply_rotary_pos_emb. `x` is [sequences, heads, tokens, head_dim]; `cos`, `sin` [tokens, head_dim
-// / 2].
+// apply_rotary_pos_emb. `x` is [rows, heads, tokens, head_dim]; `cos`, `sin` [tokens, head_dim /
+// 2], or [rows, 1, tokens, head_dim / 2].
 at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
   const std::vector<at::Tensor> halves = x.chunk(2, -1);
   return at::cat({halves[0] * cos - halves[1] * sin, halves[1] * cos + halves[0] * sin}, -1);
@@ -69,15 +136,20 @@ class TorchPolicy final : public Policy {
  public:
   TorchPolicy(const ModelConfig& config, std::uint64_t seed);
 
+  std::unique_ptr<Policy> clone() const override;
   TokenScores score(std::span<const TokenSequence> sequences) override;
-  std::vector<float> forward(std::span<const TokenSequence> sequences) override;
-  void backward(std::span<const float> gradient) override;
+  std::vector<double> judge(std::span<const TokenSequence> sequences) override;
+  TokenScores forward(std::span<const TokenSequence> sequences, std::size_t row_tokens) override;
+  void backward(const TokenGradient& gradient) override;
+  std::vector<double> forward_judgement(std::span<const TokenSequence> sequences) override;
+  void backward_judgement(std::span<const double> gradient) override;
   void reset_optimizer(const AdamWOptions& options) override;
   double step(double learning_rate) override;
   const std::string& non_finite_tensor() const override { return non_finite_tensor_; }
   std::vector<StateTensor> state() const override;
   Result<void> restore(std::span<const StateTensor> state) override;
   void write_weights(WeightSet& out) const override;
+  void read_weights(const WeightSet& weights) override;
 
  private:
   // A weight, its master and its optimizer state.
@@ -91,20 +163,28 @@ class TorchPolicy final : public Policy {
   // Calls visit(name, tensor) for all fp32 tensors that make a run go on.
   template <typename Visit>
   void visit_state(Visit&& visit) const;
+  // Of the tokens of a batch, with their graphs; [scored] each, `greedy` aside without it.
+  struct Scored {
+    at::Tensor logprobs, entropies, values, greedy;
+  };
 
-  at::Tensor weight(const std::string& name) const;
+  void add_parameter(const std::string& name, at::Tensor master);
+  at::Tensor weight(std::string_view name) const;
   void bind_layers();
   void round_masters();
-  at::Tensor attention(const LayerWeights& layer, const at::Tensor& x) const;
-  // [scored, vocabulary]
-  at::Tensor log_softmax_at(const Batch& batch) const;
+  at::Tensor attention(const LayerWeights& layer, const at::Tensor& x, const Batch& batch) const;
+  // The last hidden states at the batch's places; [scored, hidden].
+  at::Tensor hidden_at(const Batch& batch) const;
+  Scored scored(const Batch& batch) const;
+  at::Tensor judged(std::span<const TokenSequence> sequences) const;
 
   ModelConfig config_;
   AdamWOptions options_;
   std::vector<Parameter> parameters_;
-  at::Tensor embedding_, final_norm_, lm_head_, inverse_frequencies_;
+  at::Tensor embedding_, final_norm_, lm_head_, scalar_head_, inverse_frequencies_;
   std::vector<LayerWeights> layers_;
-  at::Tensor logprobs_;  // of forward(), with its graph
+  Scored scored_;         // of forward(), with its graph
+  at::Tensor judgement_;  // of forward_judgement(), likewise
   std::string non_finite_tensor_;
 };
 
@@ -122,15 +202,30 @@ TorchPolicy::TorchPolicy(const ModelConfig& config, std::uint64_t seed) : config
       const bool is_bias = spec.name.ends_with(".bias");
       master = at::full(sizes_of(spec.shape), is_bias ? 0.0 : 1.0);
     }
-    parameters_.push_back({spec.name, master, at::empty_like(master), {}, {}, {}});
+    add_parameter(spec.name, master);
   }
+  add_parameter(std::string(kScalarHead), at::zeros({1, signed_size(config.hidden_size)}));
   round_masters();
   for (Parameter& parameter : parameters_) parameter.rounded.requires_grad_(true);
   bind_layers();
   reset_optimizer(options_);
 }
 
-at::Tensor TorchPolicy::weight(const std::string& name) const {
+void TorchPolicy::add_parameter(const std::string& name, at::Tensor master) {
+  at::Tensor rounded = at::empty_like(master);
+  parameters_.push_back({name, std::move(master), std::move(rounded), {}, {}, {}});
+}
+
+std::unique_ptr<Policy> TorchPolicy::clone() const {
+  auto copy = std::make_unique<TorchPolicy>(config_, 0);
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    copy->parameters_[i].master.copy_(parameters_[i].master);
+  }
+  copy->round_masters();
+  return copy;
+}
+
+at::Tensor TorchPolicy::weight(std::string_view name) const {
   const auto at = std::ranges::find(parameters_, name, &Parameter::name);
   return at == parameters_.end() ? at::Tensor() : at->rounded;
 }
@@ -139,6 +234,7 @@ void TorchPolicy::bind_layers() {
   embedding_ = weight("model.embed_tokens.weight");
   final_norm_ = weight("model.norm.weight");
   lm_head_ = config_.tie_word_embeddings ? embedding_ : weight("lm_head.weight");
+  scalar_head_ = weight(kScalarHead);
   const auto half = signed_size(config_.head_dim / 2);
   inverse_frequencies_ =
       1.0 / at::pow(config_.rope.theta, at::arange(half, at::kFloat) / static_cast<float>(half));
@@ -173,10 +269,11 @@ void TorchPolicy::round_masters() {
   }
 }
 
-at::Tensor TorchPolicy::attention(const LayerWeights& layer, const at::Tensor& x) const {
-  const std::int64_t sequences = x.size(0), tokens = x.size(1);
+at::Tensor TorchPolicy::attention(const LayerWeights& layer, const at::Tensor& x,
+                                  const Batch& batch) const {
+  const std::int64_t rows = x.size(0), tokens = x.size(1);
   const auto heads_of = [&](const at::Tensor& projected) {
-    return projected.view({sequences, tokens, -1, signed_size(config_.head_dim)}).transpose(1, 2);
+    return projected.view({rows, tokens, -1, signed_size(config_.head_dim)}).transpose(1, 2);
   };
   at::Tensor q = heads_of(at::linear(x, layer.q, layer.q_bias));
   at::Tensor k = heads_of(at::linear(x, layer.k, layer.k_bias));
@@ -186,56 +283,91 @@ at::Tensor TorchPolicy::attention(const LayerWeights& layer, const at::Tensor& x
     q = at::rms_norm(q, head, layer.q_norm, config_.rms_norm_eps);
     k = at::rms_norm(k, head, layer.k_norm, config_.rms_norm_eps);
   }
-  const at::Tensor angles = at::outer(at::arange(tokens, at::kFloat), inverse_frequencies_);
+  const at::Tensor angles =
+      batch.positions.defined()
+          ? batch.positions.to(at::kFloat).unsqueeze(1).unsqueeze(3) * inverse_frequencies_
+          : at::outer(at::arange(tokens, at::kFloat), inverse_frequencies_);
   const at::Tensor cos = angles.cos(), sin = angles.sin();
   const at::Tensor mixed = at::scaled_dot_product_attention(
-      rotate(q, cos, sin), rotate(k, cos, sin), v, {}, 0.0, /*is_causal=*/true, {},
+      rotate(q, cos, sin), rotate(k, cos, sin), v,
+      batch.mask.defined() ? std::optional(batch.mask) : std::nullopt, 0.0,
+      /*is_causal=*/!batch.mask.defined(), {},
       /*enable_gqa=*/config_.num_kv_heads != config_.num_heads);
-  return at::linear(mixed.transpose(1, 2).reshape({sequences, tokens, -1}), layer.o, layer.o_bias);
+  return at::linear(mixed.transpose(1, 2).reshape({rows, tokens, -1}), layer.o, layer.o_bias);
 }
 
-at::Tensor TorchPolicy::log_softmax_at(const Batch& batch) const {
+at::Tensor TorchPolicy::hidden_at(const Batch& batch) const {
   const std::vector<std::int64_t> hidden{signed_size(config_.hidden_size)};
   at::Tensor x = at::embedding(embedding_, batch.ids);
   for (const LayerWeights& layer : layers_) {
-    x = x + attention(layer, at::rms_norm(x, hidden, layer.input_norm, config_.rms_norm_eps));
+    x = x +
+        attention(layer, at::rms_norm(x, hidden, layer.input_norm, config_.rms_norm_eps), batch);
     const at::Tensor y = at::rms_norm(x, hidden, layer.post_norm, config_.rms_norm_eps);
     const at::Tensor gated = at::silu(at::linear(y, layer.gate, layer.gate_bias)) *
                              at::linear(y, layer.up, layer.up_bias);
     x = x + at::linear(gated, layer.down, layer.down_bias);
   }
   x = x.view({-1, hidden[0]}).index_select(0, batch.places);
-  x = at::rms_norm(x, hidden, final_norm_, config_.rms_norm_eps);
-  return at::log_softmax(at::linear(x, lm_head_), -1);
+  return at::rms_norm(x, hidden, final_norm_, config_.rms_norm_eps);
+}
+
+TorchPolicy::Scored TorchPolicy::scored(const Batch& batch) const {
+  const at::Tensor hidden = hidden_at(batch);
+  const at::Tensor all = at::log_softmax(at::linear(hidden, lm_head_), -1);
+  return {all.gather(1, batch.targets.unsqueeze(1)).squeeze(1), -(all.exp() * all).sum(1),
+          at::linear(hidden, scalar_head_).squeeze(1), all.argmax(1).eq(batch.targets)};
+}
+
+at::Tensor TorchPolicy::judged(std::span<const TokenSequence> sequences) const {
+  return at::linear(hidden_at(make_judged_batch(sequences)), scalar_head_).squeeze(1);
 }
 
 TokenScores TorchPolicy::score(std::span<const TokenSequence> sequences) {
   if (sequences.empty()) return {};
   const c10::NoGradGuard no_grad;
-  const Batch batch = make_batch(sequences);
-  const at::Tensor all = log_softmax_at(batch);
-  const at::Tensor chosen = all.gather(1, batch.targets.unsqueeze(1)).squeeze(1).contiguous();
-  const at::Tensor greedy = all.argmax(1).eq(batch.targets).contiguous();
+  return forward(sequences, 0);
+}
+
+TokenScores TorchPolicy::forward(std::span<const TokenSequence> sequences, std::size_t row_tokens) {
+  scored_ = scored(make_batch(sequences, row_tokens));
+  const at::Tensor greedy = scored_.greedy.contiguous();
+  const bool* const is_greedy = greedy.const_data_ptr<bool>();
   TokenScores scores;
-  const auto count = chosen.numel();
-  scores.logprobs.assign(chosen.const_data_ptr<float>(), chosen.const_data_ptr<float>() + count);
-  scores.greedy.assign(greedy.const_data_ptr<bool>(), greedy.const_data_ptr<bool>() + count);
+  scores.logprobs = doubles_of(scored_.logprobs);
+  scores.entropies = doubles_of(scored_.entropies);
+  scores.values = doubles_of(scored_.values);
+  scores.greedy.assign(is_greedy, is_greedy + greedy.numel());
   return scores;
 }
 
-std::vector<float> TorchPolicy::forward(std::span<const TokenSequence> sequences) {
-  const Batch batch = make_batch(sequences);
-  logprobs_ = log_softmax_at(batch).gather(1, batch.targets.unsqueeze(1)).squeeze(1);
-  const at::Tensor values = logprobs_.detach().contiguous();
-  return {values.const_data_ptr<float>(), values.const_data_ptr<float>() + values.numel()};
+void TorchPolicy::backward(const TokenGradient& gradient) {
+  at::Tensor sum;
+  const auto add = [&](const at::Tensor& scores, std::span<const double> part) {
+    if (part.empty()) return;
+    const at::Tensor term = weighed(scores, part);
+    sum = sum.defined() ? sum + term : term;
+  };
+  add(scored_.logprobs, gradient.logprobs);
+  add(scored_.entropies, gradient.entropies);
+  add(scored_.values, gradient.values);
+  if (sum.defined()) sum.backward();
+  scored_ = {};
 }
 
-void TorchPolicy::backward(std::span<const float> gradient) {
-  const at::Tensor seed = at::empty_like(logprobs_.detach());
-  WEFT_CHECK(static_cast<std::size_t>(seed.numel()) == gradient.size());
-  std::memcpy(seed.data_ptr<float>(), gradient.data(), gradient.size_bytes());
-  logprobs_.backward(seed);
-  logprobs_.reset();
+std::vector<double> TorchPolicy::judge(std::span<const TokenSequence> sequences) {
+  if (sequences.empty()) return {};
+  const c10::NoGradGuard no_grad;
+  return doubles_of(judged(sequences));
+}
+
+std::vector<double> TorchPolicy::forward_judgement(std::span<const TokenSequence> sequences) {
+  judgement_ = judged(sequences);
+  return doubles_of(judgement_);
+}
+
+void TorchPolicy::backward_judgement(std::span<const double> gradient) {
+  weighed(judgement_, gradient).backward();
+  judgement_.reset();
 }
 
 void TorchPolicy::reset_optimizer(const AdamWOptions& options) {
@@ -315,11 +447,23 @@ Result<void> TorchPolicy::restore(std::span<const StateTensor> state) {
 void TorchPolicy::write_weights(WeightSet& out) const {
   for (const Parameter& parameter : parameters_) {
     const auto index = out.layout().try_find(parameter.name);
-    WEFT_CHECK(index.has_value());
+    if (!index) continue;
     const at::Tensor bf16 = parameter.rounded.detach().to(at::kBFloat16).contiguous();
     WEFT_CHECK(out.tensor(*index).size() == bf16.nbytes());
     std::memcpy(out.tensor(*index).data(), bf16.const_data_ptr(), bf16.nbytes());
   }
+}
+
+void TorchPolicy::read_weights(const WeightSet& weights) {
+  for (Parameter& parameter : parameters_) {
+    const auto index = weights.layout().try_find(parameter.name);
+    if (!index) continue;
+    const at::Tensor bf16 = at::empty(parameter.master.sizes(), at::kBFloat16);
+    WEFT_CHECK(weights.tensor(*index).size() == bf16.nbytes());
+    std::memcpy(bf16.mutable_data_ptr(), weights.tensor(*index).data(), bf16.nbytes());
+    parameter.master.copy_(bf16);
+  }
+  round_masters();
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #pragma once
 // Policy: the model that is trained, a Llama, Qwen2 or Qwen3 transformer on libtorch with the names
-// and shapes of the engine's. libtorch stays in policy.cc.
+// and shapes of the engine's, and a scalar head on its last hidden state ("score.weight"; no bias,
+// zero at first): what PPO calls the value of a state, a reward model its reward. libtorch stays in
+// policy.cc.
 //
 // Its own weights are fp32 masters. What it computes with, always, are the masters rounded to bf16,
 // the very values that are published; gradients pass through the rounding as if it were not there
@@ -12,6 +14,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "weft/base/result.h"
@@ -21,6 +24,9 @@
 
 namespace weft {
 
+// The scalar head's name, [1, hidden_size], as transformers' *ForSequenceClassification has it.
+inline constexpr std::string_view kScalarHead = "score.weight";
+
 // A prompt and the answer that is scored after it. Neither is empty.
 struct TokenSequence {
   std::vector<std::uint32_t> prompt;
@@ -29,8 +35,15 @@ struct TokenSequence {
 
 // Of the answers' tokens, sequence after sequence: [answer tokens of all sequences].
 struct TokenScores {
-  std::vector<float> logprobs;  // natural log of softmax(logits) at temperature 1
-  std::vector<bool> greedy;     // whether the token is the likeliest one
+  std::vector<double> logprobs;   // natural log of softmax(logits) at temperature 1
+  std::vector<double> entropies;  // of that softmax, nats
+  std::vector<double> values;     // the scalar head on what stands before the token
+  std::vector<bool> greedy;       // whether the token is the likeliest one
+};
+
+// The derivatives of a loss by the same. Empty: by none of them.
+struct TokenGradient {
+  std::vector<double> logprobs{}, entropies{}, values{};
 };
 
 // Source: Loshchilov and Hutter, "Decoupled weight decay regularization", algorithm 2.
@@ -51,13 +64,23 @@ class Policy {
                                                 unsigned threads);
   virtual ~Policy() = default;
 
-  virtual TokenScores score(std::span<const TokenSequence> sequences) = 0;
+  // A policy with the same weights, as they are now, and a fresh optimizer: a reference that stays,
+  // or the trunk of a reward model.
+  virtual std::unique_ptr<Policy> clone() const = 0;
 
-  // One gradient: log-probabilities as score() gives them, then backward() with the loss's
-  // derivative by each of them. Several pairs before a step() add up.
-  virtual std::vector<float> forward(std::span<const TokenSequence> sequences) = 0;
-  // Requires: the last call was forward(), `gradient` is as long as its result.
-  virtual void backward(std::span<const float> gradient) = 0;
+  virtual TokenScores score(std::span<const TokenSequence> sequences) = 0;
+  // The scalar head after each sequence's last token: [sequences].
+  virtual std::vector<double> judge(std::span<const TokenSequence> sequences) = 0;
+
+  // One gradient: what score() gives, then backward() with the loss's derivatives. Several pairs
+  // before a step() add up. Sequences share rows of `row_tokens` if that is not 0 (packing.h).
+  virtual TokenScores forward(std::span<const TokenSequence> sequences,
+                              std::size_t row_tokens = 0) = 0;
+  // Requires: the last call was forward(), each part is empty or as long as the scores.
+  virtual void backward(const TokenGradient& gradient) = 0;
+  // The same of judge().
+  virtual std::vector<double> forward_judgement(std::span<const TokenSequence> sequences) = 0;
+  virtual void backward_judgement(std::span<const double> gradient) = 0;
 
   // Starts an optimizer afresh: no moments, no gradients.
   virtual void reset_optimizer(const AdamWOptions& options) = 0;
@@ -72,9 +95,11 @@ class Policy {
   // Errors: kCorrupt naming the tensor that is not there, or is of another shape.
   virtual Result<void> restore(std::span<const StateTensor> state) = 0;
 
-  // The rounded weights, as [the layout's] bf16 tensors. Requires: `out` has the layout of
-  // expected_tensors(config) in BF16.
+  // The rounded weights that `out` has a place for. Requires: `out` is BF16, with the names and
+  // shapes of expected_tensors(config), and of the scalar head or not.
   virtual void write_weights(WeightSet& out) const = 0;
+  // The same the other way; what `weights` does not have stays as it is.
+  virtual void read_weights(const WeightSet& weights) = 0;
 };
 
 }  // namespace weft

@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-using testing::FloatNear;
+using testing::DoubleNear;
 using testing::Pointwise;
 
 ModelConfig tiny(Architecture architecture) {
@@ -35,6 +35,8 @@ ModelConfig tiny(Architecture architecture) {
 const std::vector<TokenSequence> kSequences{
     {{1, 2, 3}, {4, 5, 6, 7}}, {{9}, {8}}, {{3, 1, 4, 1, 5, 9, 2, 6}, {5, 3, 5}}};
 
+constexpr std::size_t kScored = 8;  // tokens of the answers
+
 std::unique_ptr<Policy> make_policy(const ModelConfig& config, std::uint64_t seed) {
   auto policy = Policy::create(config, seed, 1);
   WEFT_CHECK(policy.has_value());
@@ -44,8 +46,8 @@ std::unique_ptr<Policy> make_policy(const ModelConfig& config, std::uint64_t see
 // Steps so large that norms and biases, too, are far from where they began.
 void take_steps(Policy& policy, int count) {
   for (int i = 0; i < count; ++i) {
-    const auto logprobs = policy.forward(kSequences);
-    policy.backward(std::vector<float>(logprobs.size(), -1.0f));
+    policy.forward(kSequences);
+    policy.backward({.logprobs = std::vector<double>(kScored, -1.0)});
     policy.step(0.05);
   }
 }
@@ -105,7 +107,7 @@ TEST_P(PolicyOfArchitecture, ScoresAsTheEngineDoes) {
   const Rollout answer = sample(config, weights_of(*policy, config), prompt, "a");
 
   const TokenScores scores = policy->score(std::vector<TokenSequence>{{prompt, answer.tokens}});
-  EXPECT_THAT(scores.logprobs, Pointwise(FloatNear(1e-4f), answer.logprobs));
+  EXPECT_THAT(scores.logprobs, Pointwise(DoubleNear(1e-4), answer.logprobs));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PolicyOfArchitecture,
@@ -116,25 +118,94 @@ TEST(Policy, ScoresDoNotDependOnWhatElseIsInTheBatch) {
   const auto policy = make_policy(tiny(Architecture::kLlama), 1);
 
   const auto together = policy->score(kSequences).logprobs;
-  std::vector<float> alone;
+  std::vector<double> alone;
   for (const TokenSequence& sequence : kSequences) {
-    for (const float logprob : policy->score(std::span(&sequence, 1)).logprobs)
+    for (const double logprob : policy->score(std::span(&sequence, 1)).logprobs)
       alone.push_back(logprob);
   }
-  EXPECT_THAT(together, Pointwise(FloatNear(1e-5f), alone));
+  EXPECT_THAT(together, Pointwise(DoubleNear(1e-5), alone));
+}
+
+TEST(Policy, ScoresPackedSequencesAsAlone) {
+  const ModelConfig config = tiny(Architecture::kQwen3);
+  const auto policy = make_policy(config, 1), packed = make_policy(config, 1);
+  take_steps(*policy, 2);
+  take_steps(*packed, 2);
+
+  const TokenScores scores = policy->forward(kSequences);
+  EXPECT_THAT(packed->forward(kSequences, 16).logprobs,
+              Pointwise(DoubleNear(1e-5), scores.logprobs));
+  for (Policy* const each : {policy.get(), packed.get()}) {
+    each->backward({.logprobs = std::vector<double>(kScored, -1.0)});
+  }
+  EXPECT_NEAR(policy->step(0.01), packed->step(0.01), 1e-4);
+  EXPECT_THAT(packed->score(kSequences).logprobs,
+              Pointwise(DoubleNear(1e-2), policy->score(kSequences).logprobs));
+}
+
+TEST(Policy, HasEntropiesOfItsDistributions) {
+  // As it begins, the distribution is almost flat.
+  const auto policy = make_policy(tiny(Architecture::kLlama), 1);
+  for (const double entropy : policy->score(kSequences).entropies) {
+    EXPECT_NEAR(entropy, std::log(16), 0.1);
+  }
+}
+
+TEST(Policy, LearnsValuesAndJudgementsWithItsScalarHead) {
+  const auto policy = make_policy(tiny(Architecture::kLlama), 1);
+  EXPECT_THAT(policy->score(kSequences).values, testing::Each(0.0));
+  const std::vector<double> wanted_values{0, 1, 2, 3, 4, 5, 6, 7}, wanted{-1, 2, 5};
+  for (int i = 0; i < 150; ++i) {
+    const std::vector<double> values = policy->forward(kSequences).values;
+    std::vector<double> errors;
+    for (std::size_t tok = 0; tok < kScored; ++tok) {
+      errors.push_back(values[tok] - wanted_values[tok]);
+    }
+    policy->backward({.values = errors});
+    policy->step(0.02);
+  }
+  EXPECT_THAT(policy->score(kSequences).values, Pointwise(DoubleNear(0.5), wanted_values));
+
+  const auto judge = make_policy(tiny(Architecture::kLlama), 1);
+  for (int i = 0; i < 150; ++i) {
+    std::vector<double> errors = judge->forward_judgement(kSequences);
+    for (std::size_t seq = 0; seq < wanted.size(); ++seq) errors[seq] -= wanted[seq];
+    judge->backward_judgement(errors);
+    judge->step(0.02);
+  }
+  EXPECT_THAT(judge->judge(kSequences), Pointwise(DoubleNear(0.5), wanted));
+}
+
+TEST(Policy, MakesCopiesThatStay) {
+  const auto policy = make_policy(tiny(Architecture::kLlama), 1);
+  take_steps(*policy, 2);
+  const auto before = policy->score(kSequences).logprobs;
+  const auto copy = policy->clone();
+  take_steps(*policy, 1);
+
+  EXPECT_EQ(copy->score(kSequences).logprobs, before);
+  EXPECT_NE(policy->score(kSequences).logprobs, before);
+}
+
+TEST(Policy, ReadsWhatItWrote) {
+  const ModelConfig config = tiny(Architecture::kLlama);
+  const auto policy = make_policy(config, 1), other = make_policy(config, 2);
+  take_steps(*policy, 2);
+  other->read_weights(*weights_of(*policy, config));
+  EXPECT_EQ(other->score(kSequences).logprobs, policy->score(kSequences).logprobs);
 }
 
 TEST(Policy, LearnsWhatTheGradientAsksFor) {
   const auto policy = make_policy(tiny(Architecture::kLlama), 1);
   const auto total = [&] {
-    float sum = 0;
-    for (const float logprob : policy->score(kSequences).logprobs) sum += logprob;
+    double sum = 0;
+    for (const double logprob : policy->score(kSequences).logprobs) sum += logprob;
     return sum;
   };
-  const float before = total();
+  const double before = total();
   for (int i = 0; i < 30; ++i) {
-    const auto logprobs = policy->forward(kSequences);
-    policy->backward(std::vector<float>(logprobs.size(), -1.0f / 8));
+    policy->forward(kSequences);
+    policy->backward({.logprobs = std::vector<double>(kScored, -1.0 / 8)});
     policy->step(0.01);
   }
   EXPECT_GT(total(), before / 10);
@@ -154,8 +225,8 @@ TEST(Policy, IsAFunctionOfItsSeed) {
 
 TEST(Policy, LeavesAllAsItWasWhenAGradientIsNotFinite) {
   const auto policy = make_policy(tiny(Architecture::kLlama), 1);
-  const auto before = policy->forward(kSequences);
-  policy->backward(std::vector<float>(before.size(), NAN));
+  const auto before = policy->forward(kSequences).logprobs;
+  policy->backward({.logprobs = std::vector<double>(before.size(), NAN)});
 
   EXPECT_FALSE(std::isfinite(policy->step(0.01)));
   EXPECT_EQ(policy->non_finite_tensor(), "model.embed_tokens.weight");

@@ -141,6 +141,8 @@ std::string summary_json(const RunSummary& summary, std::span<const StepMetrics>
   out.add("solve_rate_end", summary.solve_rate_end);
   out.add("sampled_solve_rate_start", summary.sampled_solve_rate_start);
   out.add("sampled_solve_rate_end", summary.sampled_solve_rate_end);
+  out.add("win_rate", summary.win_rate);
+  out.add("pair_accuracy", summary.pair_accuracy);
   out.add("sync_share", summary.seconds > 0 ? sync_s / summary.seconds : 0.0);
   out.add("pause_ms_p50", percentile(pauses_us, 50) / 1000);
   out.add("pause_ms_p99", percentile(pauses_us, 99) / 1000);

@@ -24,6 +24,9 @@ struct StepMetrics {
   double solve_rate = 0;                     // share of rollouts with reward 1, sampled
   std::optional<double> greedy_solve_rate;   // held-out, where it was measured
   std::optional<double> sampled_solve_rate;  // held-out, likewise
+  // Held-out, sampled: better by the task's rule than what fine-tuning alone answered; a tie is
+  // half.
+  std::optional<double> win_rate;
   double loss = 0;
   double grad_norm = 0;
   double learning_rate = 0;
@@ -42,6 +45,7 @@ struct StepMetrics {
   std::uint64_t answers_spanning = 0;  // that come from more than one version
   std::uint64_t dropped_old = 0;       // answers past the bound of the lag: not learned from
   std::uint64_t dropped_unscored = 0;  // answers without a score: not learned from
+  std::uint64_t dropped_equal = 0;     // answers of groups without differences, drawn again (DAPO)
   std::uint64_t score_requests = 0, score_retries = 0;  // of a scorer elsewhere
   std::uint64_t servers_lost = 0, servers_back = 0, requests_redealt = 0;
   VersionCounts versions;
@@ -65,9 +69,11 @@ struct RunSummary {
   std::uint64_t sft_steps = 0;
   double solve_rate_start = 0, solve_rate_end = 0;  // greedy, held-out, through the server
   double sampled_solve_rate_start = 0, sampled_solve_rate_end = 0;  // temperature 1, likewise
-  VersionCounts versions;                                           // of all checks
-  double seconds = 0;                                               // of the whole run
-  std::optional<std::string> failure;  // why the run's own checks failed
+  std::optional<double> win_rate;                                   // at the end, sampled, likewise
+  std::optional<double> pair_accuracy;  // of a reward model, on held-out pairs
+  VersionCounts versions;               // of all checks
+  double seconds = 0;                   // of the whole run
+  std::optional<std::string> failure;   // why the run's own checks failed
 };
 
 // Calls visit(name, field) for every field of metrics.jsonl, in its order. An optional that is
@@ -80,6 +86,7 @@ void visit_metrics(Metrics& m, Visit&& visit) {
   visit("solve_rate", m.solve_rate);
   visit("greedy_solve_rate", m.greedy_solve_rate);
   visit("sampled_solve_rate", m.sampled_solve_rate);
+  visit("win_rate", m.win_rate);
   visit("loss", m.loss);
   visit("grad_norm", m.grad_norm);
   visit("learning_rate", m.learning_rate);
@@ -95,6 +102,7 @@ void visit_metrics(Metrics& m, Visit&& visit) {
   visit("answers_spanning", m.answers_spanning);
   visit("dropped_old", m.dropped_old);
   visit("dropped_unscored", m.dropped_unscored);
+  visit("dropped_equal", m.dropped_equal);
   visit("score_requests", m.score_requests);
   visit("score_retries", m.score_retries);
   visit("servers_lost", m.servers_lost);

@@ -26,7 +26,7 @@ Result<std::unique_ptr<Run>> Run::blocking_start(const TrainConfig& config,
   run->summary_.task = config.task.name;
   run->summary_.seed = config.seed;
   WEFT_TRY_VOID(run->blocking_prepare());
-  WEFT_TRY_VOID(run->blocking_connect());
+  if (uses_section(config, "server")) WEFT_TRY_VOID(run->blocking_connect());
   return run;
 }
 
@@ -152,8 +152,11 @@ Result<void> Run::blocking_record(StepMetrics metrics, std::uint64_t steps) {
   return metrics_file_->blocking_append(step_json(metrics));
 }
 
+Result<void> Run::blocking_save_checkpoint() const {
+  return blocking_save_model(out_ / "checkpoint", model_json_, *sync_->published());
+}
+
 Result<void> Run::blocking_finish(std::optional<Error> failure) {
-  WEFT_TRY_VOID(blocking_save_model(out_ / "checkpoint", model_json_, *sync_->published()));
   summary_.seconds = seconds_before_ + clock_.seconds();
   if (failure) summary_.failure = failure->message();
   WEFT_TRY_VOID(blocking_write_file(out_ / "summary.json", summary_json(summary_, steps_)));

@@ -28,17 +28,23 @@
 namespace weft {
 
 // What derive_seed() keeps apart.
-enum SeedUse : std::uint64_t { kWeightSeed = 1, kProblemSeed, kRolloutSeed, kHeldOutSeed };
+enum SeedUse : std::uint64_t {
+  kWeightSeed = 1,
+  kProblemSeed,
+  kRolloutSeed,
+  kHeldOutSeed,
+  kShuffleSeed
+};
 
 // The phases of a run that have steps, in their order.
 enum class Phase : std::uint64_t { kFineTune, kReward, kImprove };
 
 class Run {
  public:
-  // Makes the policy, writes its random weights to out/start and connects to servers of it. Both
-  // arguments must outlive the run. With environment.resume the state that was saved in out is
-  // read, and begin_phase() goes on from it. Blocks. Errors: those of the files and the servers;
-  // kConflict if the state is of another config.
+  // Makes the policy, writes its random weights to out/start and connects to servers of it, which a
+  // reward model has no use for. Both arguments must outlive the run. With environment.resume the
+  // state that was saved in out is read, and begin_phase() goes on from it. Blocks. Errors: those
+  // of the files and the servers; kConflict if the state is of another config.
   static Result<std::unique_ptr<Run>> blocking_start(const TrainConfig& config,
                                                      const TrainEnvironment& environment);
 
@@ -83,8 +89,9 @@ class Run {
   // One step of `steps`, with what happened to the servers meanwhile: a line for people, an object
   // in metrics.jsonl. Blocks.
   Result<void> blocking_record(StepMetrics metrics, std::uint64_t steps);
-  // The trained model, the summary with `failure` in it, the report. Blocks. Errors: `failure`,
-  // too.
+  // What was published last, as out/checkpoint. Blocks.
+  Result<void> blocking_save_checkpoint() const;
+  // The summary with `failure` in it, the report. Blocks. Errors: `failure`, too.
   Result<void> blocking_finish(std::optional<Error> failure);
 
  private:

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "weft/trainer/experience_measures.h"
+#include "weft/trainer/grpo.h"
 #include "weft/trainer/stopwatch.h"
 
 namespace weft {
@@ -50,6 +51,45 @@ Result<void> blocking_add_rewards(const TrainConfig& config, Scorer& scorer, Bat
   return {};
 }
 
+// The next problems, answered and scored.
+Result<Batch> blocking_round(Run& run, Scorer& scorer, std::uint64_t number) {
+  const RlSection& rl = run.config().rl;
+  auto experience = blocking_sample(
+      run, run.problems().draw(rl.prompts),
+      {.count = rl.group_size, .temperature = rl.temperature, .use = kRolloutSeed, .step = number});
+  if (!experience) {
+    return std::move(experience).error().with_context(fmt::format("sampling for step {}", number));
+  }
+  Batch batch{*std::move(experience), {}};
+  WEFT_TRY_VOID(blocking_add_rewards(run.config(), scorer, batch));
+  return batch;
+}
+
+// DAPO's dynamic sampling: groups of equal rewards make room for new ones, for some rounds. If all
+// are equal in all rounds, the last are kept as they are. Source: Yu et al., "DAPO", section 3.2.
+Result<void> blocking_fill(Run& run, Scorer& scorer, std::uint64_t number, Batch& batch) {
+  Experience filled;
+  std::uint64_t dropped = 0;
+  for (std::uint64_t round = 1;; ++round) {
+    Experience differing = batch.experience;
+    dropped += keep_problems(differing, differing_groups(differing.rewards, differing.group_size));
+    append_problems(filled, differing, run.config().rl.prompts);
+    if (filled.problems.size() == run.config().rl.prompts ||
+        round == run.config().grpo.dynamic_sampling_rounds) {
+      break;
+    }
+    WEFT_TRY(Batch more, blocking_round(run, scorer, number));
+    batch.experience = std::move(more.experience);
+    batch.metrics.dropped_unscored += more.metrics.dropped_unscored;
+    batch.metrics.score_requests += more.metrics.score_requests;
+    batch.metrics.score_retries += more.metrics.score_retries;
+  }
+  if (filled.problems.empty()) return {};
+  batch.experience = std::move(filled);
+  batch.metrics.dropped_equal = dropped;
+  return {};
+}
+
 }  // namespace
 
 Result<Experience> blocking_sample(Run& run, std::vector<Problem> problems,
@@ -87,18 +127,11 @@ std::chrono::milliseconds hold_back(const TrainConfig& config) {
 Result<Batch> blocking_collect(Run& run, Scorer& scorer, std::uint64_t number) {
   const EngineTotals before = engine_totals(run);
   const Stopwatch clock;
-  const GrpoSection& grpo = run.config().grpo;
-  run.problems().restore(derive_seed(run.config().seed, kProblemSeed, number));
-  auto experience = blocking_sample(run, run.problems().draw(grpo.prompts),
-                                    {.count = grpo.group_size,
-                                     .temperature = grpo.temperature,
-                                     .use = kRolloutSeed,
-                                     .step = number});
-  if (!experience) {
-    return std::move(experience).error().with_context(fmt::format("sampling for step {}", number));
-  }
-  Batch batch{*std::move(experience), {}};
-  WEFT_TRY_VOID(blocking_add_rewards(run.config(), scorer, batch));
+  const TrainConfig& config = run.config();
+  run.problems().restore(derive_seed(config.seed, kProblemSeed, number));
+  WEFT_TRY(Batch batch, blocking_round(run, scorer, number));
+  const bool is_dynamic = config.algorithm == "grpo" && config.grpo.dynamic_sampling_rounds > 1;
+  if (is_dynamic) WEFT_TRY_VOID(blocking_fill(run, scorer, number, batch));
   StepMetrics& metrics = batch.metrics;
   metrics.rollout_ms = clock.ms();
   const EngineTotals after = engine_totals(run);
@@ -122,15 +155,16 @@ Result<Experience> SynchronousSource::blocking_next(StepMetrics& metrics) {
   return std::move(batch.experience);
 }
 
-Result<void> blocking_measure(Run& run, std::uint64_t step, StepMetrics& metrics) {
+Result<std::vector<double>> blocking_measure(Run& run, std::uint64_t step, StepMetrics& metrics) {
   const std::vector<Problem>& problems = run.problems().held_out();
   WEFT_TRY(const Experience greedy,
            blocking_sample(run, problems, {.temperature = 0.0, .use = kHeldOutSeed, .step = step}));
-  WEFT_TRY(const Experience sampled,
+  WEFT_TRY(Experience sampled,
            blocking_sample(run, problems, {.temperature = 1.0, .use = kHeldOutSeed, .step = step}));
   metrics.greedy_solve_rate = solved_share(greedy.rule_rewards);
   metrics.sampled_solve_rate = solved_share(sampled.rule_rewards);
-  return run.blocking_check_versions(sampled, step, metrics);
+  WEFT_TRY_VOID(run.blocking_check_versions(sampled, step, metrics));
+  return std::move(sampled.rule_rewards);
 }
 
 }  // namespace weft

@@ -53,7 +53,8 @@ class SynchronousSource final : public ExperienceSource {
 };
 
 // The held-out solve rates, through the servers, and a check of the versions of what was sampled.
-// Blocks. Errors: the servers' and the engine's.
-Result<void> blocking_measure(Run& run, std::uint64_t step, StepMetrics& metrics);
+// Returns what the sampled answers are worth by the task's rule. Blocks. Errors: the servers' and
+// the engine's.
+Result<std::vector<double>> blocking_measure(Run& run, std::uint64_t step, StepMetrics& metrics);
 
 }  // namespace weft

@@ -11,29 +11,43 @@
 
 namespace weft {
 
-std::string model_config_json(const ModelSection& model) {
+namespace {
+
+boost::json::object model_config(const ModelSection& model, std::string_view architecture) {
   const std::uint64_t heads = model.hidden_size / model.head_dim;
   // Integers and text only, save rms_norm_eps and rope_theta, whose values are exact as written.
-  const boost::json::value root = {{"architectures", {"LlamaForCausalLM"}},
-                                   {"model_type", "llama"},
-                                   {"vocab_size", Vocabulary::kCharacters.size()},
-                                   {"hidden_size", model.hidden_size},
-                                   {"intermediate_size", model.intermediate_size},
-                                   {"num_hidden_layers", model.num_layers},
-                                   {"num_attention_heads", heads},
-                                   {"num_key_value_heads", heads},
-                                   {"head_dim", model.head_dim},
-                                   {"max_position_embeddings", model.max_position_embeddings},
-                                   {"hidden_act", "silu"},
-                                   {"rms_norm_eps", 1e-6},
-                                   {"rope_theta", 10000},
-                                   {"attention_bias", false},
-                                   {"mlp_bias", false},
-                                   {"tie_word_embeddings", true},
-                                   {"torch_dtype", "bfloat16"},
-                                   {"bos_token_id", nullptr},
-                                   {"eos_token_id", Vocabulary::kEnd},
-                                   {"pad_token_id", Vocabulary::kPadding}};
+  return {{"architectures", boost::json::array{architecture}},
+          {"model_type", "llama"},
+          {"vocab_size", Vocabulary::kCharacters.size()},
+          {"hidden_size", model.hidden_size},
+          {"intermediate_size", model.intermediate_size},
+          {"num_hidden_layers", model.num_layers},
+          {"num_attention_heads", heads},
+          {"num_key_value_heads", heads},
+          {"head_dim", model.head_dim},
+          {"max_position_embeddings", model.max_position_embeddings},
+          {"hidden_act", "silu"},
+          {"rms_norm_eps", 1e-6},
+          {"rope_theta", 10000},
+          {"attention_bias", false},
+          {"mlp_bias", false},
+          {"tie_word_embeddings", true},
+          {"torch_dtype", "bfloat16"},
+          {"bos_token_id", nullptr},
+          {"eos_token_id", Vocabulary::kEnd},
+          {"pad_token_id", Vocabulary::kPadding}};
+}
+
+}  // namespace
+
+std::string model_config_json(const ModelSection& model) {
+  return boost::json::serialize(model_config(model, "LlamaForCausalLM")) + "\n";
+}
+
+std::string reward_model_config_json(const ModelSection& model) {
+  boost::json::object root = model_config(model, "LlamaForSequenceClassification");
+  root["id2label"] = {{"0", "LABEL_0"}};
+  root["label2id"] = {{"LABEL_0", 0}};
   return boost::json::serialize(root) + "\n";
 }
 

@@ -14,6 +14,8 @@ namespace weft {
 // config.json of the model that is trained: Llama's architecture, one key-value head for each head,
 // tied embeddings, the vocabulary of trainer/tasks.h.
 std::string model_config_json(const ModelSection& model);
+// The same with a scalar head for one score: LlamaForSequenceClassification.
+std::string reward_model_config_json(const ModelSection& model);
 
 // The tensors of `weights` in the layout's order. `weights` must outlive them.
 std::vector<TensorView> tensor_views(const WeightSet& weights);

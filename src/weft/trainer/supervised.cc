@@ -1,10 +1,11 @@
 #include "weft/trainer/supervised.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
 
 #include <fmt/format.h>
+
+#include "weft/trainer/losses.h"
+#include "weft/trainer/optimizer.h"
 
 namespace weft {
 namespace {
@@ -45,17 +46,27 @@ class Progress final : public StatePart {
   double greedy = 0;
 };
 
-// One step on new answers. Returns the loss.
+// One step on new answers: the mean over all tokens of the answers, which alone count, of minus
+// their log-probabilities. Returns the loss.
 Result<double> fine_tune_step(Run& run, std::uint64_t step) {
   const SftSection& sft = run.config().sft;
-  // Cross-entropy: minus the mean log-probability of the answers' tokens.
-  const std::vector<float> logprobs =
-      run.policy().forward(sequences_of(run.problems().draw_demonstrations(sft.batch)));
-  const auto count = static_cast<float>(logprobs.size());
-  run.policy().backward(std::vector<float>(logprobs.size(), -1.0f / count));
-  const double loss = -std::accumulate(logprobs.begin(), logprobs.end(), 0.0) / count;
-  const double warmup = static_cast<double>(step) / static_cast<double>(sft.warmup_steps + 1);
-  const double learning_rate = sft.learning_rate * std::min(1.0, warmup);
+  const auto sequences = sequences_of(run.problems().draw_demonstrations(sft.batch));
+  double tokens = 0, loss = 0;
+  for (const TokenSequence& sequence : sequences) {
+    tokens += static_cast<double>(sequence.answer.size());
+  }
+  std::span<const TokenSequence> left = sequences;
+  while (!left.empty()) {
+    const auto part = left.first(std::min<std::size_t>(left.size(), sft.micro_batch));
+    left = left.subspan(part.size());
+    const TokenScores scores =
+        run.policy().forward(part, sft.packed ? run.config().model.max_position_embeddings : 0);
+    Loss entropy =
+        cross_entropy(scores.logprobs, std::vector<double>(scores.logprobs.size(), 1 / tokens));
+    run.policy().backward({.logprobs = std::move(entropy.gradient)});
+    loss += entropy.value;
+  }
+  const double learning_rate = learning_rate_at(sft, step, sft.max_steps);
   const double norm = run.policy().step(learning_rate);
   WEFT_TRY_VOID(
       run.check_finite(fmt::format("fine-tuning step {}", step), loss, norm, learning_rate));
@@ -66,7 +77,7 @@ Result<double> fine_tune_step(Run& run, std::uint64_t step) {
 
 Result<void> blocking_fine_tune(Run& run) {
   const SftSection& sft = run.config().sft;
-  run.policy().reset_optimizer({.beta2 = 0.98});
+  run.policy().reset_optimizer(adamw_options(sft));
   Progress progress;
   WEFT_TRY(const std::optional<std::uint64_t> first, run.begin_phase(Phase::kFineTune, progress));
   if (!first) return {};

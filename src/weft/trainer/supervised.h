@@ -1,5 +1,7 @@
 #pragma once
-// Supervised fine-tuning (SFT): cross-entropy on given answers.
+// Supervised fine-tuning (SFT): cross-entropy on given answers, of which the tokens of the answer
+// count and those of the question do not, averaged over the tokens of a step. With sft.packed
+// several sequences share a row of model.max_position_embeddings tokens (packing.h).
 
 #include "weft/base/result.h"
 #include "weft/trainer/run.h"
