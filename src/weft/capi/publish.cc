@@ -19,7 +19,9 @@ Error at_server(const http::Client& client, Error error) {
   const bool is_about_server =
       error.code() == ErrorCode::kNotFound || error.code() == ErrorCode::kMethodNotAllowed ||
       error.code() == ErrorCode::kUnauthenticated || error.code() == ErrorCode::kForbidden;
-  return is_about_server ? std::move(error).with_context(client.server().text()) : error;
+  const std::string server = client.server().text();
+  const bool says_which = error.message().starts_with(server);
+  return is_about_server && !says_which ? std::move(error).with_context(server) : error;
 }
 
 namespace {
