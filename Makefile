@@ -9,7 +9,7 @@ JOBS ?= $(shell nproc)
 OUT ?= out/demo
 PREFIX ?= /usr/local
 
-.PHONY: help setup build install wheel interop demo test soak bench bench-transfer bench-pause bench-delta bench-engine check chaos format clean
+.PHONY: help setup build install wheel interop demo test soak bench bench-transfer bench-pause bench-delta bench-engine learn check chaos format clean
 
 help:
 	@echo 'make demo     a trainer improves a model through weft while a server generates (at most 10 minutes)'
@@ -24,6 +24,7 @@ help:
 	@echo 'make bench-pause     what a commit does to sequences that decode'
 	@echo 'make bench-delta     bytes and speed of deltas beside XOR and zstd, NeMo-RL, COO, zstd --patch-from'
 	@echo 'make bench-engine    decode, prompts and serving beside llama.cpp (built here once, some six minutes)'
+	@echo 'make learn    every algorithm of weft train with three seeds, against its bars (some 80 minutes; LEARN_SEEDS=1)'
 	@echo 'make check    format, layers, lints, clang-tidy, and the tests under sanitizers'
 	@echo 'make chaos    faults in networks, processes and disks, 10,000 connections, schemathesis'
 	@echo 'make format   rewrite the sources with clang-format'
@@ -83,6 +84,9 @@ bench-engine:
 	@cmake --preset release >/dev/null
 	$(call ninja,release,weft engine_worker matmul_worker scheduler_bench)
 	@/usr/bin/python3 bench/engine_bench.py $(BENCH_FLAGS)
+
+learn: build
+	@/usr/bin/python3 bench/learn.py
 
 check: setup
 	@tools/check.sh
