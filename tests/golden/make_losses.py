@@ -14,7 +14,6 @@ from unittest.mock import MagicMock
 import torch
 import torch.nn.functional as F
 from trl import GRPOTrainer, RLOOTrainer
-from trl.trainer.utils import entropy_from_logits, selective_log_softmax
 
 torch.manual_seed(8)
 torch.set_default_dtype(torch.float64)
@@ -141,11 +140,6 @@ for name in ["dpo", "ipo"]:
 # ---- Old versions ----
 sampled = flat(old) + torch.randn(13) * 0.6
 put("importance", old=flat(old), sampled=sampled, cap=1.5, weights=(flat(old) - sampled).exp().clamp(max=1.5))
-
-# ---- Log-probabilities and entropies of logits ----
-logits, tokens = torch.randn(5, 16) * 3, torch.randint(0, 16, (5,))
-put("softmax", logits=logits, tokens=tokens, logprobs=selective_log_softmax(logits, tokens),
-    entropies=entropy_from_logits(logits))
 
 # A case a line, so that changes show.
 print("{\n" + ",\n".join(f"{json.dumps(name)}: {json.dumps(case)}" for name, case in cases.items()) + "\n}")
