@@ -3,17 +3,19 @@
 
 #include <CLI/CLI.hpp>
 
+#include "weft/app/judge.h"
 #include "weft/app/train.h"
 
 int main(int argc, char** argv) {
   CLI::App app{
-      "Trains a small model by SFT and GRPO; answers come from `weft serve` over HTTP, and every\n"
+      "Trains a small model by SFT and RL; answers come from `weft serve` over HTTP, and every\n"
       "update goes there over HTTP. examples/ has configs, docs/training.md explains them."};
   app.name("weft train");
   weft::TrainArguments arguments;
   std::uint64_t seed = 0;
   std::string out;
-  app.add_option("CONFIG", arguments.config, "TOML file")->required();
+  weft::JudgeArguments judge;
+  auto* config_option = app.add_option("CONFIG", arguments.config, "TOML file");
   const auto* seed_option = app.add_option("--seed", seed, "instead of the config's seed");
   const auto* out_option =
       app.add_option("--out", out, "folder for results, instead of the config's");
@@ -22,11 +24,25 @@ int main(int argc, char** argv) {
   app.add_flag("--print-config", arguments.print_config,
                "print the config with every key and its meaning, and end");
   app.add_flag("--dry-run", arguments.dry_run, "check the config, say what would be done, and end");
+  const auto* judge_option =
+      app.add_option("--judge", judge.model,
+                     "serve this reward model to HTTP scorers, at POST /score, and no more");
+  app.add_option("--host", judge.host, "of --judge")->capture_default_str()->needs("--judge");
+  app.add_option("--port", judge.port, "of --judge; 0: any free one")
+      ->capture_default_str()
+      ->needs("--judge");
+  app.add_option("--missing-end-penalty", judge.missing_end_penalty,
+                 "of --judge: what an answer without its end loses")
+      ->capture_default_str()
+      ->needs("--judge");
+  app.require_option(1, 0);
+  config_option->excludes("--judge");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
+  if (judge_option->count() > 0) return weft::blocking_judge_main(judge);
   if (seed_option->count() > 0) arguments.seed = seed;
   if (out_option->count() > 0) arguments.out = out;
   return weft::blocking_train_main(arguments);

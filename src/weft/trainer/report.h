@@ -43,6 +43,9 @@ struct StepMetrics {
   double lag_mean = 0;
   std::uint64_t lag_max = 0;
   std::uint64_t answers_spanning = 0;  // that come from more than one version
+  // Tokens whose importance weight, of the policy before the step to the version that sampled them,
+  // was cut.
+  std::uint64_t tokens_truncated = 0;
   std::uint64_t dropped_old = 0;       // answers past the bound of the lag: not learned from
   std::uint64_t dropped_unscored = 0;  // answers without a score: not learned from
   std::uint64_t dropped_equal = 0;     // answers of groups without differences, drawn again (DAPO)
@@ -100,6 +103,7 @@ void visit_metrics(Metrics& m, Visit&& visit) {
   visit("lag_mean", m.lag_mean);
   visit("lag_max", m.lag_max);
   visit("answers_spanning", m.answers_spanning);
+  visit("tokens_truncated", m.tokens_truncated);
   visit("dropped_old", m.dropped_old);
   visit("dropped_unscored", m.dropped_unscored);
   visit("dropped_equal", m.dropped_equal);

@@ -138,7 +138,7 @@ void PolicyUpdate::learn(const Experience& experience, std::string_view newest,
   const bool is_lagged = !comes_from(experience, newest);
   const bool scores_first =
       algorithm_.needs_values() || rl.epochs * rl.minibatches > 1 || is_lagged;
-  if (scores_first) score_first(data, is_lagged, comparison);
+  if (scores_first) score_first(data, is_lagged, comparison, metrics);
   LearningPlan plan = algorithm_.prepare(data, metrics);
   if (!scores_first) score_rest(experience, plan.answers, comparison);
   measure_kl(data, metrics);
@@ -147,7 +147,8 @@ void PolicyUpdate::learn(const Experience& experience, std::string_view newest,
 }
 
 // The policy's scores of all answers before the update.
-void PolicyUpdate::score_first(StepData& data, bool is_lagged, Comparison& comparison) {
+void PolicyUpdate::score_first(StepData& data, bool is_lagged, Comparison& comparison,
+                               StepMetrics& metrics) {
   const Experience& experience = data.experience;
   std::vector<std::vector<double>> logprobs;
   in_parts(all_answers(experience), config_.rl.micro_batch, 1, [&](auto answers) {
@@ -160,6 +161,8 @@ void PolicyUpdate::score_first(StepData& data, bool is_lagged, Comparison& compa
   for (std::size_t i = 0; i < logprobs.size(); ++i) {
     data.importance.push_back(truncated_importance_weights(logprobs[i], data.old_logprobs[i],
                                                            config_.rl.max_importance_weight));
+    metrics.tokens_truncated += static_cast<std::uint64_t>(
+        std::ranges::count(data.importance.back(), config_.rl.max_importance_weight));
   }
   data.old_logprobs = std::move(logprobs);
 }

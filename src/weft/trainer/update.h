@@ -29,7 +29,7 @@ class PolicyUpdate {
  private:
   struct Comparison;
   StepData make_data(const Experience& experience);
-  void score_first(StepData& data, bool is_lagged, Comparison& comparison);
+  void score_first(StepData& data, bool is_lagged, Comparison& comparison, StepMetrics& metrics);
   void score_rest(const Experience& experience, std::span<const std::size_t> learned,
                   Comparison& comparison);
   void take_steps(const StepData& data, LearningPlan plan, Comparison* comparison,
