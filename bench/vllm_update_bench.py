@@ -36,9 +36,9 @@ def change(tensors, share, seed):
     for tensor in tensors.values():
         if share == 1:
             tensor.mul_(-1)
-        else:
+        else:  # by one unit in the last place, as a small step of training does
             places = torch.randint(0, tensor.numel(), (max(1, int(share * tensor.numel())),), generator=random)
-            tensor.view(-1)[places] *= -1
+            tensor.view(-1).view(torch.int16)[places] += 1
 
 
 def seconds(action):
@@ -65,7 +65,9 @@ class Bench:
     def weft(self, publisher):
         report = publisher.publish(self.tensors).result(300)
         published = time.perf_counter()
-        self.vllm.update({"version": report.id}, report.id[:16])
+        self.vllm.call("/pause?mode=keep")
+        self.vllm.update({"version": report.id, "early": True}, report.id[:16])
+        self.vllm.call("/resume")
         self.parts = report, time.perf_counter() - published
 
     def check(self):

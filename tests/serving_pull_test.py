@@ -30,6 +30,14 @@ class Sources(unittest.TestCase):
                     self.assertEqual(server.weight_info()["id"], source.weight_info()["id"])
                     self.assertEqual(server.push("P_llama").status, 200)
 
+    def test_an_update_that_was_not_started_is_out_of_order(self):
+        with Server("P2") as source, Server("P_llama", "--allow-source", source.url) as server:
+            info = {"update_info": {"version": source.weight_info()["id"], "source": source.url}}
+            for _ in range(2):
+                self.assertEqual(server.post("/update_weights", info).status, 409)
+                self.assertEqual(server.post("/finish_weight_update").status, 409)
+            self.assertEqual(text_of(server), "BCDE")
+
     def test_what_cannot_be_pulled_leaves_the_old_version(self):
         with Server("P2") as source, Server("P_llama", "--allow-source", source.url, "--allow-source",
                                             "http://127.0.0.1:1") as server:

@@ -97,6 +97,9 @@ class ReceiverMachine {
   // Each call that fails changes nothing. Order errors are kConflict, memory that has to wait is
   // kOverloaded; UpdateMachine has more.
   Result<void> start(std::string_view owner, Instant now) { return machine_.start(owner, now); }
+  Result<void> check_started(std::string_view owner, Instant now) {
+    return machine_.check_started(owner, now);
+  }
   // Errors: kInvalidArgument (plan_offer); kNotFound for a base that does not serve; kConflict for
   // a base that is converted, and where OnThird says so; kTooLarge, with the numbers, for what
   // patch mode cannot hold.

@@ -34,6 +34,13 @@ Result<void> UpdateMachine::start(std::string_view owner, Instant now) {
   return {};
 }
 
+Result<void> UpdateMachine::check_started(std::string_view owner, Instant now) {
+  WEFT_TRY_VOID(enter(owner, now));
+  if (state_ == UpdateState::kIdle) return conflict("start an update first");
+  renew(now);
+  return {};
+}
+
 Result<UpdateMachine::Opened> UpdateMachine::open_upload(std::string_view owner,
                                                          const Digest& skeleton, bool replace,
                                                          Instant now, bool may_resume) {

@@ -53,6 +53,8 @@ class UpdateMachine {
   // and the rest of the lease. A call that fails changes nothing. kOverloaded: try again in a
   // moment.
   Result<void> start(std::string_view owner, Instant now);
+  // For an update whose bytes are fetched from elsewhere: it needs start(), too. kConflict.
+  Result<void> check_started(std::string_view owner, Instant now);
   // Where a staging would begin while the gate is closed (its memory is still read), the epoch is 0
   // and nothing has changed but that the lease of an update that is open is renewed.
   void close_gate(bool closed) { gate_closed_ = closed; }

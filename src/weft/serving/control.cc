@@ -175,6 +175,8 @@ void Control::update_from_source(const std::string& owner, VersionAt version, Re
         "body.update_info.source");
     return refuse_update(owner, error, reply);
   }
+  const auto started = parts_.receiver.check_started(owner);
+  if (!started) return reply(started.error());
   parts_.pull(owner, std::move(version), updated(std::move(reply)));
 }
 

@@ -32,6 +32,9 @@ class ReceiverImpl final : public Receiver {
   VersionSource& source() override { return *source_; }
 
   void start_update(const std::string& owner, Done done) override { done(core_->start(owner)); }
+  Result<void> check_started(const std::string& owner) override {
+    return core_->check_started(owner);
+  }
   void update(const std::string& owner, std::optional<std::string> path, Done done) override {
     core_->update(owner, std::move(path), std::move(done));
   }

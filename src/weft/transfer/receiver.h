@@ -117,6 +117,8 @@ class Receiver {
   // Each calls `done` once, from any thread. Order errors are kConflict.
   using Done = std::function<void(Result<void>)>;
   virtual void start_update(const std::string& owner, Done done) = 0;
+  // Has this owner an update open, so that what is fetched from elsewhere may be staged?
+  virtual Result<void> check_started(const std::string& owner) = 0;
   // Stages the safetensors file or folder at `path`; nothing: what was pushed (or nothing at all)
   // is it.
   virtual void update(const std::string& owner, std::optional<std::string> path, Done done) = 0;

@@ -401,6 +401,11 @@ Result<void> Core::start(const std::string& owner) {
   return machine_.start(owner, now());
 }
 
+Result<void> Core::check_started(const std::string& owner) {
+  const std::lock_guard lock(mutex_);
+  return machine_.check_started(owner, now());
+}
+
 void Core::update(const std::string& owner, std::optional<std::string> path, Done<void> done) {
   if (path) {
     return attempt([self = shared_from_this(), owner, path = *std::move(path),

@@ -85,6 +85,7 @@ class Core final : public UploadHost, public std::enable_shared_from_this<Core> 
   void post(std::function<void()> job) override { blocking_.post(std::move(job)); }
 
   Result<void> start(const std::string& owner);
+  Result<void> check_started(const std::string& owner);
   void update(const std::string& owner, std::optional<std::string> path, Done<void> done);
   void refuse(const std::string& owner, const Error& error) override;
   void finish(const std::string& owner, std::optional<std::string> label,
