@@ -76,7 +76,8 @@ Result<Acceptor> listen_at_path(net::io_context& io, const std::string& path) {
   const net::local::stream_protocol::endpoint at(path);
   WEFT_TRY_VOID(clear_path(path, at));
   Acceptor acceptor(io);
-  const mode_t before = ::umask(S_IXUSR | S_IRWXG | S_IRWXO);  // no moment in which others may connect
+  const mode_t before =
+      ::umask(S_IXUSR | S_IRWXG | S_IRWXO);  // no moment in which others may connect
   const error_code failed = listen_on(acceptor, Endpoint(at));
   ::umask(before);
   if (!failed) return acceptor;

@@ -313,9 +313,9 @@ OfferedDeltaPtr Versions::blocking_delta(const HeldPtr& base, const Held& target
     return nullptr;
   }
   auto delta = std::make_shared<DeltaInMemory>();
-  const auto made =
-      delta->blocking_make(base->version, target.version,
-                           {.threads = threads, .limit_bytes = target.copy->total_bytes() / 2, .trusted = true});
+  const auto made = delta->blocking_make(
+      base->version, target.version,
+      {.threads = threads, .limit_bytes = target.copy->total_bytes() / 2, .trusted = true});
   if (made) return delta;
   log_info("no delta is offered: {}", made.error().message());
   return nullptr;
