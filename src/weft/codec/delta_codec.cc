@@ -271,8 +271,7 @@ Result<DeltaPatch> resolve(const Framed& framed, View base, ElemKind kind) {
   if (framed.header.form != DeltaForm::kSparse) {
     Bytes block(base.size());
     if (auto done = decode<T>(framed, base, kind, block); !done) return done.error();
-    Changes<T> changes = internal::find_changes<T>(base, block);
-    return make_patch(std::move(changes.positions), changes.old, changes.next);
+    return find_patch(base, block, sizeof(T));
   }
   const auto streams =
       internal::read_sparse<T>(framed.body, base.size() / sizeof(T), framed.header.changed);
@@ -340,6 +339,15 @@ Result<DeltaPatch> resolve_delta(std::span<const std::byte> payload,
   if (!framed) return framed.error();
   return internal::with_element(elem_size_bytes(kind),
                                 [&]<typename T>(T) { return resolve<T>(*framed, base, kind); });
+}
+
+DeltaPatch find_patch(std::span<const std::byte> base, std::span<const std::byte> next,
+                      std::size_t elem_bytes) {
+  WEFT_CHECK(base.size() == next.size());
+  return internal::with_element(elem_bytes, [&]<typename T>(T) {
+    Changes<T> changes = internal::find_changes<T>(base, next);
+    return make_patch(std::move(changes.positions), changes.old, changes.next);
+  });
 }
 
 }  // namespace weft

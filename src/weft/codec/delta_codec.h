@@ -78,5 +78,9 @@ struct DeltaPatch {
 // decode_delta(). Memory: of an identity or zstd payload the block too.
 Result<DeltaPatch> resolve_delta(std::span<const std::byte> payload,
                                  std::span<const std::byte> base, ElemKind kind);
+// The same of a block that is at hand. `base` and `next`: equal sizes, a multiple of `elem_bytes`,
+// which is 1, 2, 4 or 8.
+DeltaPatch find_patch(std::span<const std::byte> base, std::span<const std::byte> next,
+                      std::size_t elem_bytes);
 
 }  // namespace weft

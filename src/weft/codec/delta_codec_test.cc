@@ -36,6 +36,10 @@ void expect_round_trip(const Bytes& base, const Bytes& next, ElemKind kind) {
   apply_sparse(view, block, &undo);
   ASSERT_TRUE(block == next);
   const std::size_t elem_bytes = elem_size_bytes(kind);
+  const DeltaPatch found = find_patch(base, next, elem_bytes);
+  EXPECT_EQ(found.positions, patch->positions);
+  EXPECT_EQ(found.values, patch->values);
+  EXPECT_EQ(found.old_values_digest, patch->old_values_digest);
   for (std::size_t i = 0; i < view.count; ++i) {
     std::memcpy(block.data() + view.position(i) * elem_bytes, undo.data() + i * elem_bytes,
                 elem_bytes);

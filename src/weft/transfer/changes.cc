@@ -1,64 +1,16 @@
 #include "weft/transfer/changes.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <utility>
 
 #include <fmt/core.h>
 
+#include "weft/codec/delta_codec.h"
 #include "weft/transfer/delta_object.h"
 
 namespace weft {
 namespace {
-
-using Word = std::uint64_t;
-
-constexpr std::size_t kChunkWords = 8;
-using Chunk = std::array<Word, kChunkWords>;
-
-// What of `size` bytes differs, as words; 0 behind them.
-Chunk difference(const std::byte* a, const std::byte* b, std::size_t size) {
-  Chunk x{}, y{};
-  if (size == sizeof(Chunk)) {  // by far the most: a constant size is read in vectors
-    std::memcpy(&x, a, sizeof(Chunk));
-    std::memcpy(&y, b, sizeof(Chunk));
-  } else {
-    std::memcpy(&x, a, size);
-    std::memcpy(&y, b, size);
-  }
-  for (std::size_t i = 0; i < kChunkWords; ++i) x[i] ^= y[i];
-  return x;
-}
-
-// Appends the elements of `block` that differ from those of `base`. Little-endian.
-void find_changes(std::size_t element_bytes, std::span<const std::byte> base,
-                  std::span<const std::byte> block, std::int64_t first_element,
-                  TensorChanges& out) {
-  constexpr std::size_t kBits = 8;
-  const Word element_mask =
-      element_bytes < sizeof(Word) ? (Word{1} << kBits * element_bytes) - 1 : ~Word{0};
-  for (std::size_t at = 0; at < block.size(); at += sizeof(Chunk)) {
-    const Chunk differing =
-        difference(&base[at], &block[at], std::min(sizeof(Chunk), block.size() - at));
-    Word any = 0;
-    for (const Word word : differing) any |= word;
-    if (any == 0) continue;
-    for (std::size_t word = 0; word < kChunkWords; ++word) {
-      if (differing[word] == 0) continue;
-      for (std::size_t i = 0; i < sizeof(Word); i += element_bytes) {
-        if ((differing[word] >> kBits * i & element_mask) == 0) continue;
-        const std::size_t place = at + word * sizeof(Word) + i;
-        out.elements.push_back(first_element + static_cast<std::int64_t>(place / element_bytes));
-      }
-    }
-  }
-  out.values.resize(out.elements.size() * element_bytes);
-  for (std::size_t i = 0; i < out.elements.size(); ++i) {
-    const auto element = static_cast<std::size_t>(out.elements[i] - first_element);
-    std::memcpy(&out.values[i * element_bytes], &block[element * element_bytes], element_bytes);
-  }
-}
 
 // Blocks come, verified, into memory of the thread that makes them; what is kept is how they differ
 // from the base.
@@ -104,8 +56,10 @@ class ChangesTarget final : public PullTarget {
     const std::size_t element = dtype_size_bytes(weights_.layout().tensors()[entry].dtype);
     const auto base =
         weights_.tensor(entry).subspan(static_cast<std::size_t>(offset_bytes), bytes.size());
-    TensorChanges found{entry, {}, {}};
-    find_changes(element, base, bytes, static_cast<std::int64_t>(offset_bytes / element), found);
+    DeltaPatch patch = find_patch(base, bytes, element);
+    TensorChanges found{entry, {}, std::move(patch.values)};
+    const auto first = static_cast<std::int64_t>(offset_bytes / element);
+    for (const std::uint32_t position : patch.positions) found.elements.push_back(first + position);
     const std::lock_guard lock(mutex_);
     changed_bytes_ += found.values.size();
     if (changed_bytes_ > limit_) {

@@ -7,7 +7,6 @@
 
 #include "weft/base/log.h"
 #include "weft/codec/delta_codec.h"
-#include "weft/codec/elem_kind.h"
 #include "weft/digest/digest.h"
 #include "weft/protocol/pull_machine.h"
 #include "weft/transfer/delta_puller.h"
@@ -71,7 +70,10 @@ Result<PullTarget::Held> HostTarget::blocking_prepare(const std::string& id,
              host_.open_upload(owner_, std::move(offer), std::move(done));
            }));
   epoch_ = progress.epoch;
-  if (progress.patch_mode && base_ != nullptr) tensors_ = manifest.tensors;
+  if (progress.patch_mode && base_ != nullptr) {
+    content_ = make_version_content(manifest, digests);
+    pair_.emplace(base_->content(), *content_);
+  }
   return Held{blocks_outside(progress.missing, sizes_bytes_)};
 }
 
@@ -107,7 +109,7 @@ Result<void> HostTarget::blocking_write(std::size_t entry, std::uint64_t offset_
 // Bytes that are wrong leave the block open: whoever pulls finds that out too, and asks again.
 Result<void> HostTarget::blocking_settle(const BlockPlace& place,
                                          std::span<const std::byte> block) {
-  if (place.entry >= tensors_.size()) {
+  if (!pair_ || place.entry >= content_->manifest.tensors.size()) {
     return blocking_hand_over(place, Encoding::kIdentity, block, std::nullopt);
   }
   WEFT_TRY(const auto changes, blocking_changes(place, block));
@@ -118,21 +120,17 @@ Result<void> HostTarget::blocking_settle(const BlockPlace& place,
 // Patch mode: what the block changes of the base.
 Result<std::vector<std::byte>> HostTarget::blocking_changes(const BlockPlace& place,
                                                             std::span<const std::byte> block) {
-  const TensorSpec& tensor = tensors_[place.entry].spec;
-  const auto& base_tensors = base_->content().manifest.tensors;
-  const auto same = std::ranges::find(base_tensors, tensor.name,
-                                      [](const ManifestTensor& t) { return t.spec.name; });
-  if (same == base_tensors.end() || same->spec != tensor) {
+  const auto entry = pair_->try_base_entry(place.entry);
+  if (!entry) {
     return Error(
         ErrorCode::kConflict,
         fmt::format("{}: what serves has no such tensor of this dtype and shape, and there "
                     "is no memory for a second set",
-                    tensor.name));
+                    block_words(*content_, place)));
   }
-  const auto entry = static_cast<std::uint64_t>(same - base_tensors.begin());
   std::vector<std::byte> scratch(block.size());
-  WEFT_TRY(const auto old, base_->blocking_read({entry, place.block}, scratch));
-  return encode_delta(old, block, elem_kind_of(tensor.dtype));
+  WEFT_TRY(const auto old, base_->blocking_read({*entry, place.block}, scratch));
+  return encode_delta(old, block, delta_kind(content_->manifest, place.entry));
 }
 
 Result<void> HostTarget::blocking_hand_over(const BlockPlace& place, Encoding encoding,

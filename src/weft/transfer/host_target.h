@@ -16,6 +16,7 @@
 #include "weft/base/result.h"
 #include "weft/http/client.h"
 #include "weft/protocol/block_ledger.h"
+#include "weft/transfer/delta_object.h"
 #include "weft/transfer/puller.h"
 #include "weft/transfer/upload_host.h"
 #include "weft/transfer/version_blocks.h"
@@ -66,7 +67,9 @@ class HostTarget final : public PullTarget {
   const std::string owner_;
   const VersionBlocks* const base_;
   std::vector<std::uint64_t> sizes_bytes_;  // [entries]
-  std::vector<ManifestTensor> tensors_;     // of which the host takes only changes, else none
+  // Where the host takes only changes: the version, and how it meets the base.
+  std::shared_ptr<const VersionContent> content_;
+  std::optional<DeltaPair> pair_;
   std::optional<Epoch> epoch_;
   std::string sealed_id_;
   mutable std::mutex mutex_;
