@@ -63,6 +63,21 @@ inline const char* text_or_null(const std::optional<std::string>& text) {
 // The exception that is being handled in Python as a code and words for weft.h. With the GIL.
 weft_code pass_on(nb::python_error& error);
 
+// Runs a callback of weft.h, with the GIL, and answers as that wants it. Nothing is thrown.
+template <typename Call>
+weft_code answer_call(Call&& call) {
+  const nb::gil_scoped_acquire acquire;
+  try {
+    call();
+    return WEFT_OK;
+  } catch (nb::python_error& error) {
+    return pass_on(error);
+  } catch (const std::exception& thrown) {
+    weft_set_error_message(thrown.what());
+    return WEFT_INTERNAL;
+  }
+}
+
 // A tensor as the package describes it: (name, dtype, shape, address, bytes). Address 0: it is read
 // by a callback.
 using TensorRow =

@@ -75,18 +75,11 @@ class Callbacks {
   static weft_code read(void* context, std::size_t tensor, std::uint64_t offset_bytes, void* buffer,
                         std::size_t size_bytes, const void** view) {
     const auto& self = *static_cast<const Callbacks*>(context);
-    const nb::gil_scoped_acquire acquire;
-    try {
+    return answer_call([&] {
       const nb::object place =
           self.read_(tensor, offset_bytes, reinterpret_cast<std::uintptr_t>(buffer), size_bytes);
       if (!place.is_none()) *view = reinterpret_cast<const void*>(nb::cast<std::uintptr_t>(place));
-      return WEFT_OK;
-    } catch (nb::python_error& error) {
-      return pass_on(error);
-    } catch (const std::exception& thrown) {
-      weft_set_error_message(thrown.what());
-      return WEFT_INTERNAL;
-    }
+    });
   }
 
  private:

@@ -45,16 +45,7 @@ class Receiver {
  private:
   static weft_code take(void* context, const weft_weights* weights) {
     const auto& self = *static_cast<const Receiver*>(context);
-    const nb::gil_scoped_acquire acquire;
-    try {
-      self.take_(weights_object(weft_weights_retain(weights)));
-      return WEFT_OK;
-    } catch (nb::python_error& error) {
-      return pass_on(error);
-    } catch (const std::exception& thrown) {
-      weft_set_error_message(thrown.what());
-      return WEFT_INTERNAL;
-    }
+    return answer_call([&] { self.take_(weights_object(weft_weights_retain(weights))); });
   }
 
   nb::object take_;

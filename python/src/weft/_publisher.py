@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from . import _weft
+from ._closing import Closing
 from ._connection import connect
 from ._errors import Error, InvalidArgumentError
 from ._servers import Origin
@@ -156,7 +157,7 @@ class _Stream:
         return self._arena.tensors[index].address + offset
 
 
-class Publisher:
+class Publisher(Closing):
     """Publishes versions to one server: an engine's receiver (`weft serve`, a `weft.Receiver`), a store, or an
     origin from which engines pull.
 
@@ -277,12 +278,6 @@ class Publisher:
     def close(self) -> None:
         """Waits for what is under way."""
         self._worker.shutdown()
-
-    def __enter__(self) -> Publisher:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _publish_stream(self, job: _Job, specs: list[HostTensor], source: Iterable[tuple[str, Any]],
                         dtype: Any) -> Publication:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from . import _weft
+from ._closing import Closing
 from ._connection import connect
 from ._errors import CancelledError, DeadlineError
 from ._tensors import HostTensor, Version, describe, dtype_name, named
@@ -21,7 +22,7 @@ def _listen(host: str, port: int, admin_key: str | None, read_key: str | None, t
             "tls_key": None if tls_key is None else os.fspath(tls_key)}
 
 
-class Receiver:
+class Receiver(Closing):
     """A server that takes versions in, as an engine does, and hands each over when it is complete and verified.
 
     Use it with `with`, or call `close()`. A version is handed to `on_version`, on a thread of the receiver: when
@@ -104,12 +105,6 @@ class Receiver:
             self._news.notify_all()
         self._receiver.close()
 
-    def __enter__(self) -> Receiver:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     # None: the receiver was closed.
     def _wait(self, timeout: float | None) -> Version | None:
         with self._news:
@@ -136,7 +131,7 @@ def _described(tensors: Mapping[str, Any] | Sequence[Any]) -> Iterator[HostTenso
             yield HostTensor(item.name, dtype_name(item.name, item.dtype), tuple(item.shape))
 
 
-class Store:
+class Store(Closing):
     """The versions in a folder, served from this process as `weft store` does: push to it, pull from it, let engines
     follow its heads. Use it with `with`, or call `close()`.
 
@@ -169,14 +164,8 @@ class Store:
         """Stops listening and lets go of the folder."""
         self._store.close()
 
-    def __enter__(self) -> Store:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class Origin:
+class Origin(Closing):
     """The newest versions of this process, in its memory, for engines to pull: a trainer's side where there is no
     store. Hand it to a `Publisher`; engines pull from `url`. Use it with `with`, or call `close()`.
 
@@ -207,9 +196,3 @@ class Origin:
     def close(self) -> None:
         """Stops listening, and lets go of the versions."""
         self._offer.close()
-
-    def __enter__(self) -> Origin:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -36,15 +36,8 @@ Result<weft_changes*> blocking_pull_changes(http::Client& client, const char* ve
                  fmt::format("{} comes by no delta: {}", *id,
                              why.empty() ? "the server has no shorter way than all of it" : why));
   }
-  const PullReport& done = *pulled->pull.report;
-  weft_pull_report out{};
-  copy_id(done.id, out.id);
-  out.total_bytes = done.total_bytes;
-  out.fetched_bytes = done.fetched_bytes;
-  out.held_bytes = done.held_bytes;
-  out.seconds = done.seconds;
-  out.deltas = static_cast<std::uint32_t>(pulled->pull.deltas);
-  WEFT_TRY_VOID(write_struct(report, out, "report"));
+  WEFT_TRY_VOID(
+      write_struct(report, report_of(*pulled->pull.report, pulled->pull.deltas), "report"));
   return new weft_changes{*std::move(pulled->changes), WeightsRef(weft_weights_retain(&base))};
 }
 

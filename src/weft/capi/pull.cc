@@ -74,20 +74,6 @@ class Pull {
   std::unique_ptr<TensorSource> base_;
 };
 
-weft_pull_report report_of(const Pulled& pulled) {
-  const PullReport& report = pulled.report;
-  weft_pull_report out{};
-  copy_id(report.id, out.id);
-  out.total_bytes = report.total_bytes;
-  out.fetched_bytes = report.fetched_bytes;
-  out.held_bytes = report.held_bytes;
-  out.resumed = report.resumed;
-  out.corrupt_blocks = report.corrupt_blocks;
-  out.seconds = report.seconds;
-  out.deltas = static_cast<std::uint32_t>(pulled.deltas);
-  return out;
-}
-
 // The memory of weights that nobody else holds.
 std::shared_ptr<WeightSet> memory_of(const weft_weights* weights) {
   const bool is_free = weights != nullptr && weights->references.load() == 1 &&
@@ -118,7 +104,7 @@ Result<weft_weights*> blocking_pull_weights(http::Client& client, const char* ve
   for (std::size_t i = 0; tell && i < tensors; ++i) {
     if (told == 0 || target.weights()->layout().tensor_bytes(i) == 0) tell(i);
   }
-  WEFT_TRY_VOID(write_struct(report, report_of(pulled), "report"));
+  WEFT_TRY_VOID(write_struct(report, report_of(pulled.report, pulled.deltas), "report"));
   return new weft_weights{
       std::make_shared<SetLease>(target.weights()), std::make_shared<const Files>(target.files()),
       pulled.report.id, "",
@@ -126,6 +112,20 @@ Result<weft_weights*> blocking_pull_weights(http::Client& client, const char* ve
 }
 
 }  // namespace
+
+weft_pull_report report_of(const PullReport& report, std::size_t deltas) {
+  weft_pull_report out{};
+  copy_id(report.id, out.id);
+  out.total_bytes = report.total_bytes;
+  out.fetched_bytes = report.fetched_bytes;
+  out.held_bytes = report.held_bytes;
+  out.resumed = report.resumed;
+  out.corrupt_blocks = report.corrupt_blocks;
+  out.seconds = report.seconds;
+  out.deltas = static_cast<std::uint32_t>(deltas);
+  return out;
+}
+
 }  // namespace weft::capi
 
 extern "C" {
@@ -154,7 +154,7 @@ weft_code weft_pull_folder(weft_client* client, const char* version, const char*
     weft::FolderTarget target(folder);
     WEFT_TRY(const auto pulled,
              capi::Pull(*client->client, known).blocking_run(version, target, {}));
-    return capi::write_struct(report, capi::report_of(pulled), "report");
+    return capi::write_struct(report, capi::report_of(pulled.report, pulled.deltas), "report");
   });
 }
 

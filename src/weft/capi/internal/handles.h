@@ -18,6 +18,7 @@
 #include "weft/http/server.h"
 #include "weft/tensor/tensor.h"
 #include "weft/tensor/weight_set.h"
+#include "weft/transfer/puller.h"
 #include "weft/transfer/tensor_source.h"
 #include "weft/transfer/version_blocks.h"
 #include "weft/weft.h"
@@ -126,6 +127,7 @@ inline unsigned retries_of(std::int32_t given, unsigned fallback) {
   return given == 0 ? fallback : static_cast<unsigned>(std::max(given, 0));
 }
 void copy_id(const std::string& id, char (&out)[WEFT_ID_SIZE]);
+weft_pull_report report_of(const PullReport& report, std::size_t deltas);
 
 // Errors: kInvalidArgument naming the tensor or file.
 Result<TensorSpec> read_spec(const weft_tensor& tensor);
