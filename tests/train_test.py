@@ -2,22 +2,12 @@
 import json
 import os
 import pathlib
-import re
 import signal
-import subprocess
-import tempfile
 import unittest
 import xml.dom.minidom
 
-from weft_testing import TIMEOUT_S, WEFT
-
-SMOKE = (pathlib.Path(os.environ["WEFT_SOURCE_DIR"]) / "examples/smoke.toml").read_text()
-TIMES = re.compile(r"_(ms|us|per_s)$")
-
-
-def children(pid):
-    return [int(child) for thread in pathlib.Path(f"/proc/{pid}/task").iterdir()
-            for child in (thread / "children").read_text().split()]
+from train_testing import SMOKE, TrainTest, children, without_times
+from weft_testing import TIMEOUT_S
 
 
 def is_running(pid):
@@ -27,29 +17,7 @@ def is_running(pid):
         return False
 
 
-class Train(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
-    def start(self, config, *flags, out="out"):
-        file = self.folder / "run.toml"
-        file.write_text(config)
-        return subprocess.Popen([WEFT, "train", file, "--out", self.folder / out, *flags], text=True,
-                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-    def run_to_end(self, config, *flags, out="out"):
-        with self.start(config, *flags, out=out) as process:
-            try:
-                output, errors = process.communicate(timeout=TIMEOUT_S)
-            finally:
-                process.kill()
-        return process.returncode, output, errors
-
-    def metrics(self, out="out"):
-        return [json.loads(line) for line in (self.folder / out / "metrics.jsonl").read_text().splitlines()]
-
+class Train(TrainTest):
     def test_learns_publishes_and_checks_itself(self):
         status, output, errors = self.run_to_end(SMOKE)
 
@@ -73,7 +41,7 @@ class Train(unittest.TestCase):
         for out, seed in (("a", "7"), ("b", "7"), ("c", "8")):
             status, output, errors = self.run_to_end(SMOKE, "--seed", seed, out=out)
             self.assertEqual(status, 0, output + errors)
-            runs.append([{k: v for k, v in step.items() if not TIMES.search(k)} for step in self.metrics(out)])
+            runs.append([without_times(step) for step in self.metrics(out)])
 
         self.assertEqual(runs[0], runs[1])
         self.assertNotEqual(runs[0], runs[2])

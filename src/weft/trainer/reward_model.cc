@@ -8,6 +8,7 @@
 #include "weft/checkpoint/checkpoint_files.h"
 #include "weft/trainer/losses.h"
 #include "weft/trainer/optimizer.h"
+#include "weft/trainer/parts.h"
 #include "weft/trainer/save.h"
 
 namespace weft {
@@ -32,11 +33,9 @@ std::vector<TokenSequence> sequences_of(std::span<const Preference> pairs) {
 
 std::vector<double> judge(Policy& model, std::span<const TokenSequence> sequences) {
   std::vector<double> rewards;
-  while (!sequences.empty()) {
-    const auto part = sequences.first(std::min(sequences.size(), kMicroBatch));
-    sequences = sequences.subspan(part.size());
+  in_parts(sequences, kMicroBatch, 1, [&](auto part) {
     for (const double reward : model.judge(part)) rewards.push_back(reward);
-  }
+  });
   return rewards;
 }
 

@@ -13,15 +13,6 @@
 namespace weft {
 namespace {
 
-struct EngineTotals {
-  double steps = 0, seconds = 0;
-};
-
-EngineTotals engine_totals(Run& run) {
-  return {run.servers().blocking_engine_total("weft_engine_steps_total"),
-          run.servers().blocking_engine_total("weft_engine_step_seconds_total")};
-}
-
 // Sets the rewards; groups with an answer that has none are dropped, or are an error.
 Result<void> blocking_add_rewards(const TrainConfig& config, Scorer& scorer, Batch& batch) {
   const ScoreCounts before = scorer.counts();
@@ -125,7 +116,7 @@ std::chrono::milliseconds hold_back(const TrainConfig& config) {
 }
 
 Result<Batch> blocking_collect(Run& run, Scorer& scorer, std::uint64_t number) {
-  const EngineTotals before = engine_totals(run);
+  const EngineTotals before = run.servers().blocking_engine_totals();
   const Stopwatch clock;
   const TrainConfig& config = run.config();
   run.problems().restore(derive_seed(config.seed, kProblemSeed, number));
@@ -134,7 +125,7 @@ Result<Batch> blocking_collect(Run& run, Scorer& scorer, std::uint64_t number) {
   if (is_dynamic) WEFT_TRY_VOID(blocking_fill(run, scorer, number, batch));
   StepMetrics& metrics = batch.metrics;
   metrics.rollout_ms = clock.ms();
-  const EngineTotals after = engine_totals(run);
+  const EngineTotals after = run.servers().blocking_engine_totals();
   const double steps = after.steps - before.steps;
   metrics.decode_step_ms = steps > 0 ? (after.seconds - before.seconds) / steps * 1e3 : 0;
   for (const Rollout& rollout : batch.experience.rollouts) metrics.tokens += rollout.tokens.size();

@@ -285,13 +285,15 @@ Result<PublishReport> ServerPool::blocking_publish(std::shared_ptr<const WeightS
   return report;
 }
 
-double ServerPool::blocking_engine_total(std::string_view metric) {
-  double total = 0;
+EngineTotals ServerPool::blocking_engine_totals() {
+  EngineTotals totals;
   for (Server* const server : up_servers()) {
     const auto page = server->probe->blocking_send(get_request("/metrics"));
-    if (page && page->status == 200) total += metric_value(page->body, metric);
+    if (!page || page->status != 200) continue;
+    totals.steps += metric_value(page->body, "weft_engine_steps_total");
+    totals.seconds += metric_value(page->body, "weft_engine_step_seconds_total");
   }
-  return total;
+  return totals;
 }
 
 PoolCounts ServerPool::counts() const {

@@ -43,6 +43,11 @@ struct PublishReport {
   double stall_us = 0;            // the longest
 };
 
+// Of engines, since they were started.
+struct EngineTotals {
+  double steps = 0, seconds = 0;
+};
+
 // Sums since the pool was made.
 struct PoolCounts {
   std::uint64_t lost = 0;        // servers that were dropped
@@ -71,8 +76,8 @@ class ServerPool {
   Result<PublishReport> blocking_publish(std::shared_ptr<const WeightSet> weights,
                                          const std::string& label, const std::string& on_update);
 
-  // The sum over all servers of a metric of their /metrics. Blocks.
-  double blocking_engine_total(std::string_view metric);
+  // The sums over all servers of what their /metrics say. Blocks.
+  EngineTotals blocking_engine_totals();
   PoolCounts counts() const;
   std::size_t size() const { return servers_.size(); }
 

@@ -6,6 +6,7 @@
 
 #include "weft/trainer/losses.h"
 #include "weft/trainer/optimizer.h"
+#include "weft/trainer/parts.h"
 
 namespace weft {
 namespace {
@@ -55,17 +56,14 @@ Result<double> fine_tune_step(Run& run, std::uint64_t step) {
   for (const TokenSequence& sequence : sequences) {
     tokens += static_cast<double>(sequence.answer.size());
   }
-  std::span<const TokenSequence> left = sequences;
-  while (!left.empty()) {
-    const auto part = left.first(std::min<std::size_t>(left.size(), sft.micro_batch));
-    left = left.subspan(part.size());
+  in_parts(sequences, sft.micro_batch, 1, [&](auto part) {
     const TokenScores scores =
         run.policy().forward(part, sft.packed ? run.config().model.max_position_embeddings : 0);
     Loss entropy =
         cross_entropy(scores.logprobs, std::vector<double>(scores.logprobs.size(), 1 / tokens));
     run.policy().backward({.logprobs = std::move(entropy.gradient)});
     loss += entropy.value;
-  }
+  });
   const double learning_rate = learning_rate_at(sft, step, sft.max_steps);
   const double norm = run.policy().step(learning_rate);
   WEFT_TRY_VOID(

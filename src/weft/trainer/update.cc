@@ -7,6 +7,7 @@
 
 #include "weft/trainer/losses.h"
 #include "weft/trainer/optimizer.h"
+#include "weft/trainer/parts.h"
 #include "weft/trainer/run.h"
 
 namespace weft {
@@ -19,16 +20,6 @@ std::vector<TokenSequence> sequences_of(const Experience& experience,
     sequences.push_back({experience.prompts[i], experience.rollouts[i].tokens});
   }
   return sequences;
-}
-
-// Calls part(answers) for micro-batches of about `size` answers, whole units each.
-template <typename Part>
-void in_parts(std::span<const std::size_t> answers, std::size_t size, std::size_t together,
-              Part&& part) {
-  const std::size_t step = std::max<std::size_t>(1, size / together) * together;
-  for (std::size_t at = 0; at < answers.size(); at += step) {
-    part(answers.subspan(at, std::min(step, answers.size() - at)));
-  }
 }
 
 std::vector<std::size_t> all_answers(const Experience& experience) {
