@@ -74,8 +74,7 @@ namespace {
 struct Listener {
   Acceptor acceptor;
   const Entrance& entrance;
-  std::string url;   // of admin_listen; "" for the first
-  std::string path;  // of the socket file; "" where there is none
+  std::string url;  // of admin_listen; "" for the first
 };
 
 class ServerImpl final : public Server {
@@ -194,7 +193,8 @@ void ServerImpl::blocking_stop(std::chrono::milliseconds grace) {
     for (Listener& listener : listeners_) {
       error_code ignored;
       listener.acceptor.close(ignored);
-      if (!listener.path.empty()) ::unlink(listener.path.c_str());
+      if (listener.url.starts_with(kUnixPrefix))
+        ::unlink(listener.url.c_str() + kUnixPrefix.size());
     }
   });
   for (const auto& loop : loops_) {
@@ -243,12 +243,11 @@ Result<std::vector<Listener>> listen(net::io_context& io, const ServerOptions& o
                                      const std::vector<Entrance>& entrances) {
   std::vector<Listener> listeners;
   WEFT_TRY(auto first, listen_at(io, options.host, options.port));
-  listeners.push_back({std::move(first), entrances[0], "", ""});
+  listeners.push_back({std::move(first), entrances[0], ""});
   if (entrances.size() == 1) return listeners;
   if (options.admin_listen.starts_with(kUnixPrefix)) {
-    const std::string path = options.admin_listen.substr(kUnixPrefix.size());
-    WEFT_TRY(auto local, listen_at_path(io, path));
-    listeners.push_back({std::move(local), entrances[1], options.admin_listen, path});
+    WEFT_TRY(auto local, listen_at_path(io, options.admin_listen.substr(kUnixPrefix.size())));
+    listeners.push_back({std::move(local), entrances[1], options.admin_listen});
     return listeners;
   }
   const auto at = parse_address(options.admin_listen, 0);
@@ -262,7 +261,7 @@ Result<std::vector<Listener>> listen(net::io_context& io, const ServerOptions& o
   url.scheme = options.tls ? "https" : "http";
   url.host = at->host;
   url.port = port_of(other);
-  listeners.push_back({std::move(other), entrances[1], url.text(), ""});
+  listeners.push_back({std::move(other), entrances[1], url.text()});
   return listeners;
 }
 
