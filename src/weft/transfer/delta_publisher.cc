@@ -54,12 +54,17 @@ std::vector<Result<PushReport>> DeltaPublisher::blocking_push_to_all(
       results[i] = Error(ErrorCode::kCancelled, "left out");
       continue;
     }
-    threads.emplace_back([&, i] {
+    const auto push = [&, i] {
       PushOptions own = options;
       own.base = before && !kept_.empty() ? servers_[i].base : "";
       own.base_source = own.base.empty() ? nullptr : &*before;
       results[i] = blocking_push(*servers_[i].client, source, own);
-    });
+    };
+    if (servers_.size() == 1) {
+      push();
+    } else {
+      threads.emplace_back(push);
+    }
   }
   for (std::thread& thread : threads) thread.join();
   std::vector<Result<PushReport>> all;

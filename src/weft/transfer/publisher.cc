@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <map>
 #include <optional>
 #include <random>
@@ -215,7 +216,7 @@ class Push {
             crew_.change();
           }
         },
-        [&] { show_progress(); });
+        options_.progress ? [this] { show_progress(); } : std::function<void()>());
     if (source_error_) machine_.give_up(*source_error_);
   }
 

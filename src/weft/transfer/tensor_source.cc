@@ -1,6 +1,7 @@
 #include "weft/transfer/tensor_source.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include <fmt/core.h>
@@ -106,10 +107,13 @@ Result<VersionDigests> blocking_hash_source(const TensorSource& source, unsigned
       blocks.emplace_back(entry, block);
     }
   }
+  const std::uint64_t total_bytes = std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0});
+  const auto busy = static_cast<unsigned>(
+      std::min<std::uint64_t>(std::max(1u, threads), 1 + total_bytes / kBlockBytes));
   internal::Crew crew;
   std::optional<Error> failed;
   std::size_t next = 0;
-  crew.blocking_run(threads, "weft-hash", [&](std::unique_lock<std::mutex>& lock) {
+  crew.blocking_run(busy, "weft-hash", [&](std::unique_lock<std::mutex>& lock) {
     const auto scratch = std::make_unique_for_overwrite<std::byte[]>(kBlockBytes);
     while (!failed && next < blocks.size()) {
       const auto [entry, block] = blocks[next++];

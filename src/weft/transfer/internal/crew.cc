@@ -11,6 +11,10 @@ namespace weft::internal {
 
 void Crew::blocking_run(unsigned threads, const char* name, const Work& work,
                         const std::function<void()>& tick) {
+  if (threads == 1 && !tick) {
+    std::unique_lock lock(mutex_);
+    return work(lock);
+  }
   running_ = threads;
   std::vector<std::thread> pool;
   for (unsigned i = 0; i < threads; ++i) {

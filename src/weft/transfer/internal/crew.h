@@ -13,7 +13,8 @@ class Crew {
 
   // Runs `work` on `threads` threads of its own, named `name`-0 and so on, each with the lock held;
   // `work` gives it up while it does what takes long. Calls `tick`, where given, on this thread and
-  // with the lock held, after each change() and at the end. Blocks until all have returned.
+  // with the lock held, after each change() and at the end; without it this thread is the one where
+  // one is enough. Blocks until all have returned.
   void blocking_run(unsigned threads, const char* name, const Work& work,
                     const std::function<void()>& tick = {});
 
