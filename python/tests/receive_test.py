@@ -1,5 +1,7 @@
 """A receiver in this process: versions that are handed over, refused, waited for."""
+import contextlib
 import gc
+import socket
 import tempfile
 import threading
 import unittest
@@ -10,6 +12,40 @@ import weft
 
 def tensors(value):
     return {"a": numpy.full((3, 4), value, numpy.float32), "b": numpy.full(5, value, numpy.float32)}
+
+
+class CountingProxy:
+    """Passes connections on to `url`, and counts what comes back."""
+
+    def __init__(self, url):
+        host, port = url.removeprefix("http://").split(":")
+        self._server = (host, int(port))
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.received_bytes = 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):  # it is closed
+            while True:
+                client = self._listener.accept()[0]
+                server = socket.create_connection(self._server)
+                for ends in ((client, server), (server, client)):
+                    threading.Thread(target=self._pump, args=(*ends, server), daemon=True).start()
+
+    def _pump(self, source, target, server):
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                if source is server:
+                    self.received_bytes += len(data)
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._listener.close()
 
 
 class ReceiveTest(unittest.TestCase):
@@ -90,6 +126,19 @@ class ReceiveTest(unittest.TestCase):
             publisher.publish(tensors(6), head="main").result(60)
             receiver.pull(store)
             self.assertEqual(receiver.next_version(60)["b"].numpy()[0], 6)
+
+    def test_of_a_store_s_deltas_it_takes_what_changed(self):
+        weights = numpy.random.default_rng(0).standard_normal(1 << 20, numpy.float32)
+        with tempfile.TemporaryDirectory() as folder, weft.Store(folder) as store, weft.Publisher(store, delta=True) as publisher, \
+                CountingProxy(store.url) as proxy, weft.Receiver({"w": weights * 0}) as receiver:
+            for version in range(2):
+                weights[version::1000] += 1
+                publisher.publish({"w": weights}, head="main").result(60)
+                before = proxy.received_bytes
+                receiver.pull(proxy.url)
+                fetched = proxy.received_bytes - before
+                numpy.testing.assert_array_equal(receiver.current["w"].numpy(), weights)
+                self.assertLess(fetched, weights.nbytes // 100 if version else 2 * weights.nbytes)
 
     def test_keys_are_asked_for(self):
         with weft.Receiver(tensors(0), admin_key="secret", read_key="look") as receiver:

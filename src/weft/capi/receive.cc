@@ -192,7 +192,8 @@ Result<void> blocking_receive(Receiver& receiver, http::Client& source, const ch
   WEFT_TRY(const std::string id, blocking_resolve_version(source, version));
   const std::string owner = fmt::format("pull {}", source.server().text());
   const auto host = receiver.upload_host();
-  WEFT_TRY(const PulledUpload pulled, blocking_pull_into(*host, owner, source, id));
+  WEFT_TRY(const PulledUpload pulled,
+           blocking_pull_into(*host, owner, source, id, &receiver.source()));
   CommitRequest commit;
   commit.origin = source.server().text();
   std::promise<Result<CommitReport>> promise;

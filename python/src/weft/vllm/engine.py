@@ -25,7 +25,7 @@ from .loading import Loading
 from .ranks import bind_ranks
 from .staging import Host, Staged, open_source, specs_of
 
-logger = init_logger(__name__)
+logger = init_logger("vllm." + __name__)  # vLLM shows its own alone
 
 _TEXT_BYTES = 1024
 

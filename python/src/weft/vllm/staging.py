@@ -6,8 +6,8 @@ import ctypes
 import math
 import os
 import queue
-import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -71,7 +71,8 @@ class Host:
         if self._weights is None:
             return None
         try:
-            patch, report = _weft.pull_changes(client, version, self._weights, threads)
+            with _worker_thread() as thread:
+                patch, report = thread.submit(_weft.pull_changes, client, version, self._weights, threads).result()
         except UnsupportedError:
             return None
         staged = Staged(report["id"])
@@ -88,31 +89,22 @@ class Host:
         still on their way; it must not keep it."""
         spare, self._spare = self._spare, None
         news: queue.SimpleQueue[Any] = queue.SimpleQueue()
-
-        def run() -> None:
+        with _worker_thread() as thread:  # it ends before this does: it writes to the memory of the tensors
+            pull = thread.submit(client.pull, version, connections=threads, base_weights=self._weights, reuse=spare,
+                                 tensor=lambda *row: news.put(_Arrived(*row)))
+            pull.add_done_callback(news.put)
             try:
-                news.put(client.pull(version, connections=threads, base_weights=self._weights, reuse=spare,
-                                     tensor=lambda *row: news.put(_Arrived(*row))))
-            except BaseException as error:  # noqa: BLE001: it is raised where it is waited for
-                news.put(error)
-
-        thread = threading.Thread(target=run, name="weft-pull")
-        thread.start()
-        try:
-            while isinstance(item := news.get(), _Arrived):
-                arrived(item.spec, item.tensor())
-        except BaseException:
-            client.cancel()
-            raise
-        finally:
-            thread.join()  # it writes to the memory of the tensors
-        if isinstance(item, BaseException):
+                while isinstance(item := news.get(), _Arrived):
+                    arrived(item.spec, item.tensor())
+            except BaseException:
+                client.cancel()
+                raise
+        if pull.exception() is not None:
             self._spare = spare
-            raise item
-        weights, _ = item
+        weights, _ = pull.result()
         staged = Staged(weights.id)
         staged.weights = weights
-        staged.tensors = Version(item[0]).torch()
+        staged.tensors = Version(weights).torch()
         return staged
 
     def again(self) -> Staged:
@@ -140,6 +132,13 @@ class Host:
         if staged.weights is not None and staged.weights is not self._weights:
             staged.tensors = {}
             self._spare, staged.weights = staged.weights, None
+
+
+def _worker_thread() -> ThreadPoolExecutor:
+    """A thread whose threads may run on all cores that this process uses. Those of vLLM's CPU worker are pinned to one core
+    each, and what they start would share theirs."""
+    cores = set().union(*(os.sched_getaffinity(int(thread)) for thread in os.listdir("/proc/self/task")))
+    return ThreadPoolExecutor(1, "weft-pull", lambda: os.sched_setaffinity(0, cores))
 
 
 def specs_of(tensors: Mapping[str, torch.Tensor]) -> list[Spec]:
