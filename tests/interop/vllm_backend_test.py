@@ -111,6 +111,17 @@ class VllmTest(Backend):
         self.assert_fails("DisconnectedError|connect", {"source": "http://127.0.0.1:9"})
         self.assert_fails("is it a weft server", {"source": self.vllm.url})
 
+    def test_a_source_that_wants_another_key(self):
+        self.addCleanup(self.vllm.call, "/init_weight_transfer_engine", {"init_info": {"source": self.origin.url}})
+        with weft.Origin(admin_key="all", read_key="look") as origin, weft.Publisher(origin) as publisher:
+            publisher.publish(trained(self.start, 109)).result(60)
+            for key in (None, "old"):
+                self.vllm.call("/init_weight_transfer_engine", {"init_info": {"source": origin.url, "key": key}})
+                self.assert_fails("Bearer with the right key", {})
+            self.vllm.call("/init_weight_transfer_engine", {"init_info": {"source": origin.url, "key": "look"}})
+            self.vllm.update({}, "with-a-key")
+        self.assertEqual(self.vllm.label(), "with-a-key")
+
     def test_versions_of_another_model(self):
         for change, reason in (({"model.unknown.weight": torch.ones(3)}, "model.unknown.weight.*does not take"),
                                ({"model.norm.weight": torch.ones(7)}, "model.norm.weight.*does not take")):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import math
 import os
@@ -137,7 +138,10 @@ class Host:
 def _worker_thread() -> ThreadPoolExecutor:
     """A thread whose threads may run on all cores that this process uses. Those of vLLM's CPU worker are pinned to one core
     each, and what they start would share theirs."""
-    cores = set().union(*(os.sched_getaffinity(int(thread)) for thread in os.listdir("/proc/self/task")))
+    cores: set[int] = set()
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(ProcessLookupError):  # it has ended
+            cores |= os.sched_getaffinity(int(thread))
     return ThreadPoolExecutor(1, "weft-pull", lambda: os.sched_setaffinity(0, cores))
 
 
