@@ -16,17 +16,17 @@ HWY_BEFORE_NAMESPACE();
 namespace weft::kernels {
 namespace HWY_NAMESPACE {
 
-// From this many rows on kFast uses panels: where unpacking W pays. With AVX2 that is nowhere: dot
-// tiles multiply at 0.9 of the peak with any number of rows. Measured with bench/kernels_bench.
-constexpr std::size_t kPanelRows = HWY_TARGET == HWY_AVX2 ? SIZE_MAX : kLanes == 16 ? 16 : 32;
+// From this many rows on kFast uses panels: where unpacking W pays. With AVX2 dot tiles multiply at
+// 0.8 to 0.9 of the peak, and only many rows are better. Measured with bench/kernels_bench.
+constexpr std::size_t kPanelRows = HWY_TARGET == HWY_AVX2 ? 96 : kLanes == 16 ? 16 : 32;
 
 bool uses_panels(const MatmulShape& shape) {
   return shape.summation == Summation::kFast && shape.rows >= kPanelRows;
 }
 
+// Dot tiles need no less than panels: so what holds many rows holds fewer.
 std::size_t packed_floats(const MatmulShape& shape) {
-  const std::size_t rows = (shape.rows + kTileRows - 1) / kTileRows * kTileRows;
-  return rows * (uses_panels(shape) ? shape.k : padded_k(shape.k));
+  return whole_tiles(shape.rows) * padded_k(shape.k);
 }
 
 void pack_rows(const MatmulShape& shape, const float* a, std::size_t row_begin, std::size_t row_end,

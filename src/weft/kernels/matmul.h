@@ -14,14 +14,15 @@
 //   16 and more   panel: W unpacked to fp32, 256 of k at    dot
 //                 a time, and tiles of 8 x 48 outputs
 //
-// This is AVX-512. With AVX2 it is dot for any number of rows, in tiles of 4 x 3. With SSE4 and
-// NEON panels start at 32 rows and are 3 vectors wide. Measured: bench/kernels_bench.
+// This is AVX-512. With AVX2 panels start at 96 rows, tiles are of 4 x 3 dot products or 4 x 24
+// outputs. With SSE4 and NEON panels start at 32 rows and are 3 vectors wide. Measured:
+// bench/kernels_bench.
 //
 // A dot product is always summed in one order, whatever the tile it falls in: lane l of L takes the
 // elements of k that are l, l + L, ... (bf16: the even ones of 2L, then the odd), the lanes are
 // added as a tree. A panel sums along k in order, 256 at a time. Hence:
 //   kExact  a row's result depends on that row, W and bias alone, bit for bit, on one kind of CPU;
-//   kFast   where there are panels, also on which side of 16 (32) `rows` is, on nothing else.
+//   kFast   where there are panels, also on which side of 16 (32, 96) `rows` is, on nothing else.
 // A NaN or infinity in A stays in its row.
 
 #include <cstddef>
@@ -46,7 +47,8 @@ inline constexpr std::size_t kColumnStep = 48;
 // What matmul() needs for itself, for each thread: one panel of 256 x 48.
 inline constexpr std::size_t kMatmulScratchFloats = 256 * 48;
 
-// Floats that `packed` must have: `rows` and `k`, rounded up. The same for every n.
+// Floats that `packed` must have: `rows` and `k`, rounded up. The same for every n, and enough for
+// fewer rows, too.
 std::size_t packed_floats(const MatmulShape& shape);
 
 // Packs rows [row_begin, row_end) of `a` [rows, k]. `packed` is the whole product's; align it to 64

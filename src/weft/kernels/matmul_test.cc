@@ -74,6 +74,9 @@ TEST_P(Matmul, EveryNumberOfRowsIsRight) {
       for (std::size_t rows = 0; rows <= 41; ++rows) {
         check_shape({rows, 53, 40, dtype, summation}, rows % 2 == 0);
       }
+      for (const std::size_t rows : {95, 96, 97, 98, 99, 100, 103}) {  // AVX2 changes at 96
+        check_shape({rows, 53, 40, dtype, summation}, rows % 2 == 0);
+      }
     }
   }
 }
@@ -82,7 +85,7 @@ TEST_P(Matmul, EveryLengthOfKIsRight) {
   for (const DType dtype : kDTypes) {
     for (const Summation summation : kSummations) {
       for (std::size_t k = 0; k <= 67; ++k) {
-        for (const std::size_t rows : {1, 7, 35})
+        for (const std::size_t rows : {1, 7, 35, 98})
           check_shape({rows, 5, k, dtype, summation}, false);
       }
     }
@@ -92,7 +95,7 @@ TEST_P(Matmul, EveryLengthOfKIsRight) {
 TEST_P(Matmul, EveryNumberOfColumnsIsRight) {
   for (const Summation summation : kSummations) {
     for (std::size_t n = 0; n <= 101; n += 1) {
-      for (const std::size_t rows : {1, 9, 33}) {
+      for (const std::size_t rows : {1, 9, 33, 97}) {
         check_shape({rows, n, 33, DType::kBF16, summation}, true);
       }
     }
@@ -102,10 +105,26 @@ TEST_P(Matmul, EveryNumberOfColumnsIsRight) {
 TEST_P(Matmul, ManyBlocksOfRowsColumnsAndDepthAreRight) {
   for (const DType dtype : kDTypes) {
     for (const Summation summation : kSummations) {
-      check_shape({203, 61, 523, dtype, summation}, true);
+      check_shape({267, 61, 523, dtype, summation}, true);
     }
   }
   check_shape({3, 61, 8192, DType::kBF16, Summation::kExact}, true);
+}
+
+// An engine reserves for the most rows that it may have.
+TEST_P(Matmul, WhatHoldsManyPackedRowsHoldsFewer) {
+  for (const DType dtype : kDTypes) {
+    for (const Summation summation : kSummations) {
+      for (const std::size_t k : {1, 20, 33, 300}) {
+        std::size_t before = 0;
+        for (std::size_t rows = 0; rows <= 130; ++rows) {
+          const std::size_t floats = packed_floats({rows, 5, k, dtype, summation});
+          ASSERT_GE(floats, before) << "rows " << rows << " k " << k;
+          before = floats;
+        }
+      }
+    }
+  }
 }
 
 // Row 0 of everything is the same activations; other rows differ. Bit for bit.

@@ -24,21 +24,50 @@ constexpr std::size_t kPanelVectors = 3;
 constexpr std::size_t kPanelColumns = kPanelVectors * kLanes;
 constexpr std::size_t kPanelDepth =
     256;  // of k: with it a panel stays in L2, and A's part of it in L1
-constexpr std::size_t kBlockRows = 192;  // of A for one panel: 192 x 256 floats stay in L2
+constexpr std::size_t kBlockRows = 256;  // of A for one panel: 256 KB of it stay in L2
 
 static_assert(kBlockRows % kTileRows == 0);
 static_assert(kColumnStep % kPanelColumns == 0);
 static_assert(kPanelDepth * kPanelColumns <= kMatmulScratchFloats);
 
-// Tile after tile, each [k][kTileRows], zeros where there is no row.
+HWY_INLINE std::size_t whole_tiles(std::size_t rows) {
+  return (rows + kTileRows - 1) / kTileRows * kTileRows;
+}
+
+// Rows of `a`, so many elements of each, as [depth][kTileRows].
+HWY_INLINE void pack_tile(const float* a, std::size_t stride, std::size_t depth, float* out) {
+  std::size_t i = 0;
+  if constexpr (kTileRows == 4 && HWY_TARGET != HWY_SCALAR) {
+    const DF d;
+    for (; i + kLanes <= depth; i += kLanes) {
+      hn::StoreInterleaved4(hn::LoadU(d, a + i), hn::LoadU(d, a + stride + i),
+                            hn::LoadU(d, a + 2 * stride + i), hn::LoadU(d, a + 3 * stride + i), d,
+                            out + i * kTileRows);
+    }
+  }
+  for (; i < depth; ++i) {
+    for (std::size_t r = 0; r < kTileRows; ++r) out[i * kTileRows + r] = a[r * stride + i];
+  }
+}
+
+// For every kPanelDepth of k, tile after tile, each [k][kTileRows], zeros where there is no row:
+// what a panel meets lies together, or a power of two apart it would share few sets of the cache.
 void pack_panel(const MatmulShape& shape, const float* a, std::size_t row_begin,
                 std::size_t row_end, float* packed) {
-  const std::size_t tiled = (row_end + kTileRows - 1) / kTileRows * kTileRows;
+  const std::size_t tiled = whole_tiles(shape.rows);
   const std::size_t end = row_end == shape.rows ? tiled : row_end;
-  for (std::size_t row = row_begin; row < end; ++row) {
-    float* out = packed + row / kTileRows * kTileRows * shape.k + row % kTileRows;
-    for (std::size_t k = 0; k < shape.k; ++k) {
-      out[k * kTileRows] = row < shape.rows ? a[row * shape.k + k] : 0.0f;
+  for (std::size_t k = 0; k < shape.k; k += kPanelDepth) {
+    const std::size_t depth = std::min(kPanelDepth, shape.k - k);
+    for (std::size_t row = row_begin; row < end;) {
+      float* out = packed + k * tiled + row / kTileRows * kTileRows * depth + row % kTileRows;
+      const float* in = a + row * shape.k + k;
+      if (row % kTileRows == 0 && row + kTileRows <= std::min(end, shape.rows)) {
+        pack_tile(in, shape.k, depth, out);
+        row += kTileRows;
+        continue;
+      }
+      for (std::size_t i = 0; i < depth; ++i) out[i * kTileRows] = row < shape.rows ? in[i] : 0.0f;
+      ++row;
     }
   }
 }
@@ -158,12 +187,47 @@ struct NextPanel {
   }
 };
 
+// sums += the elements of kTileRows rows at one k, times the panel's columns there.
+HWY_INLINE void add_outer_products(const float* a, const V (&columns)[kPanelVectors],
+                                   V (&sums)[kTileRows * kPanelVectors]) {
+#if HWY_TARGET == HWY_AVX2
+  // As in add_products_in_place.
+  // clang-format off
+#define WEFT_ROW(offset, s0, s1, s2)              \
+  "vbroadcastss " #offset "(%[a]), %[x]\n\t"      \
+  "vfmadd231ps %[w0], %[x], %[" #s0 "]\n\t"       \
+  "vfmadd231ps %[w1], %[x], %[" #s1 "]\n\t"       \
+  "vfmadd231ps %[w2], %[x], %[" #s2 "]\n\t"
+  // clang-format on
+  static_assert(kTileRows == 4 && kPanelVectors == 3);
+  V x;
+  __asm__ volatile(
+      WEFT_ROW(0, s0, s1, s2) WEFT_ROW(4, s3, s4, s5) WEFT_ROW(8, s6, s7, s8)
+          WEFT_ROW(12, s9, s10, s11)
+      : [x] "=&x"(x.raw), [s0] "+x"(sums[0].raw), [s1] "+x"(sums[1].raw), [s2] "+x"(sums[2].raw),
+        [s3] "+x"(sums[3].raw), [s4] "+x"(sums[4].raw), [s5] "+x"(sums[5].raw),
+        [s6] "+x"(sums[6].raw), [s7] "+x"(sums[7].raw), [s8] "+x"(sums[8].raw),
+        [s9] "+x"(sums[9].raw), [s10] "+x"(sums[10].raw), [s11] "+x"(sums[11].raw)
+      : [a] "r"(a), [w0] "x"(columns[0].raw), [w1] "x"(columns[1].raw), [w2] "x"(columns[2].raw)
+      : "memory");
+#undef WEFT_ROW
+#else
+  for (std::size_t r = 0; r < kTileRows; ++r) {
+    const V x = hn::Set(DF(), a[r]);
+    for (std::size_t j = 0; j < kPanelVectors; ++j)
+      sums[r * kPanelVectors + j] = hn::MulAdd(x, columns[j], sums[r * kPanelVectors + j]);
+  }
+#endif
+}
+
 // C += A x panel for kTileRows rows and kPanelColumns columns.
 template <bool kPrefetch>
 HWY_NOINLINE void panel_tile(const float* a, const float* panel, std::size_t depth, bool first,
                              const NextPanel& next, Output out) {
   V sums[kTileRows * kPanelVectors];
+  WEFT_UNROLL
   for (std::size_t r = 0; r < kTileRows; ++r) {
+    WEFT_UNROLL
     for (std::size_t j = 0; j < kPanelVectors; ++j) {
       const float* c = out.c + r * out.stride + j * kLanes;
       sums[r * kPanelVectors + j] = first ? hn::Zero(DF()) : hn::LoadU(DF(), c);
@@ -172,16 +236,15 @@ HWY_NOINLINE void panel_tile(const float* a, const float* panel, std::size_t dep
   for (std::size_t k = 0; k < depth; ++k) {
     if constexpr (kPrefetch) next.fetch(k);
     V columns[kPanelVectors];
+    WEFT_UNROLL
     for (std::size_t j = 0; j < kPanelVectors; ++j) {
       columns[j] = hn::LoadU(DF(), panel + k * kPanelColumns + j * kLanes);
     }
-    for (std::size_t r = 0; r < kTileRows; ++r) {
-      const V x = hn::Set(DF(), a[k * kTileRows + r]);
-      for (std::size_t j = 0; j < kPanelVectors; ++j)
-        sums[r * kPanelVectors + j] = hn::MulAdd(x, columns[j], sums[r * kPanelVectors + j]);
-    }
+    add_outer_products(a + k * kTileRows, columns, sums);
   }
+  WEFT_UNROLL
   for (std::size_t r = 0; r < kTileRows; ++r) {
+    WEFT_UNROLL
     for (std::size_t j = 0; j < kPanelVectors; ++j) {
       hn::StoreU(sums[r * kPanelVectors + j], DF(), out.c + r * out.stride + j * kLanes);
     }
@@ -228,7 +291,7 @@ void matmul_panel(const Operands& in, std::size_t rows, std::size_t n_begin, std
                                : in.weights + n * w_stride + (k + kPanelDepth) * W::kSize,
                           w_stride, std::bit_width(kLines) - 1, 0, kPanelColumns * kLines};
         for (std::size_t row = block; row < block_end; row += kTileRows) {
-          const float* a = in.packed + row * in.k + k * kTileRows;
+          const float* a = in.packed + k * whole_tiles(rows) + row * depth;
           const std::size_t count = std::min(kTileRows, rows - row);
           const Output at = {out.c + row * out.stride + n, out.stride};
           if (count == kTileRows && columns == kPanelColumns) {
