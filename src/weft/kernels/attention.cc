@@ -20,10 +20,13 @@ namespace HWY_NAMESPACE {
 
 constexpr std::size_t kStep = 16;  // positions at a time
 constexpr std::size_t kStepVectors = kStep / kLanes;
-// A row is one head of one token. So many at a time that the sums of a step fill half of the
-// registers: then a key costs less to load than to multiply.
+// A row is one head of one token. So many at a time that a key costs less to load than to multiply,
+// and that there are more sums than multiplications on their way: half of the registers, with AVX2
+// three quarters.
 constexpr std::size_t kTileRows =
-    std::clamp<std::size_t>(kRegisters / 2 / kStepVectors, 1, kRegisters / 4);
+    HWY_TARGET == HWY_AVX2
+        ? 6
+        : std::clamp<std::size_t>(kRegisters / 2 / kStepVectors, 1, kRegisters / 4);
 // Keys and values of so many positions stay in L2 for all tiles of a block.
 constexpr std::size_t kStretch = 64;
 constexpr std::size_t kLineFloats = 16;  // of the cache
@@ -67,35 +70,35 @@ struct Softmax {
   float sum = 0.0f;
 };
 
-// Turns positions [first, last) of `scores` into weights[0, kStep), 0 elsewhere. Returns what
-// earlier sums are multiplied by.
-HWY_INLINE float weigh(const V* scores, float scale, std::size_t first, std::size_t last,
-                       Softmax& state, float* weights) {
+// Scales positions [first, last) of `scores` into out[0, kStep), -inf elsewhere. Returns the
+// largest so far: what is taken off before exp().
+HWY_INLINE float scale_scores(const V* scores, float scale, std::size_t first, std::size_t last,
+                              float largest_before, float* out) {
   const DF d;
   const V minus_infinity = hn::Set(d, -std::numeric_limits<float>::infinity());
   const V low = hn::Set(d, static_cast<float>(first));
   const V high = hn::Set(d, static_cast<float>(last));
-  V scaled[kStepVectors];
-  V largest = hn::Set(d, state.largest);
+  V largest = hn::Set(d, largest_before);
   for (std::size_t v = 0; v < kStepVectors; ++v) {
     const V index = hn::Iota(d, static_cast<float>(v * kLanes));
     const auto inside = hn::And(hn::Ge(index, low), hn::Lt(index, high));
-    scaled[v] = hn::IfThenElse(inside, hn::Mul(scores[v], hn::Set(d, scale)), minus_infinity);
-    largest = hn::Max(largest, scaled[v]);
+    const V scaled = hn::IfThenElse(inside, hn::Mul(scores[v], hn::Set(d, scale)), minus_infinity);
+    hn::StoreU(scaled, d, out + v * kLanes);
+    largest = hn::Max(largest, scaled);
   }
-  const float now = max_lanes(largest);
-  // No score is above -inf yet: any finite shift keeps exp() at 0 and not NaN.
-  const V shift = hn::Set(d, now == -std::numeric_limits<float>::infinity() ? 0.0f : now);
-  const float factor = hn::GetLane(exp_lanes(hn::Sub(hn::Set(d, state.largest), shift)));
+  return max_lanes(largest);
+}
+
+// values[i] = exp(values[i] - shift) for kStep of them. Returns their sum.
+HWY_INLINE float exp_step(float shift, float* values) {
+  const DF d;
   V sum = hn::Zero(d);
   for (std::size_t v = 0; v < kStepVectors; ++v) {
-    const V weight = exp_lanes(hn::Sub(scaled[v], shift));
-    hn::StoreU(weight, d, weights + v * kLanes);
+    const V weight = exp_lanes(hn::Sub(hn::LoadU(d, values + v * kLanes), hn::Set(d, shift)));
+    hn::StoreU(weight, d, values + v * kLanes);
     sum = hn::Add(sum, weight);
   }
-  state.largest = now;
-  state.sum = state.sum * factor + sum_lanes(sum);
-  return factor;
+  return sum_lanes(sum);
 }
 
 // A row's way through all positions.
@@ -113,7 +116,7 @@ HWY_INLINE void add_values(const float (*weights)[kStep], const float* values, c
                            std::size_t head_dim, std::size_t first, std::size_t last,
                            const float* factors, Row* rows) {
   const DF d;
-  constexpr std::size_t kVectors = std::clamp<std::size_t>(kRegisters / 2 / R, 1, 4);
+  constexpr std::size_t kVectors = R == 6 ? 2 : std::clamp<std::size_t>(kRegisters / 2 / R, 1, 4);
   std::size_t i = 0;
   for (; i + kVectors * kLanes <= head_dim; i += kVectors * kLanes) {
     V sums[R * kVectors];
@@ -158,6 +161,34 @@ HWY_INLINE void add_values(const float (*weights)[kStep], const float* values, c
   }
 }
 
+// Turns the scores of positions [first[r], last[r]) into weights[r], 0 elsewhere. factors[r] is
+// what earlier sums are multiplied by. All rows' factors take one exp().
+template <std::size_t R>
+HWY_INLINE void weigh(const V* scores, float scale, const std::size_t* first,
+                      const std::size_t* last, Row* rows, float (*weights)[kStep], float* factors) {
+  constexpr std::size_t kPadded = (R + kLanes - 1) / kLanes * kLanes;
+  HWY_ALIGN float shifts[kPadded] = {};
+  HWY_ALIGN float exps[kPadded] = {};
+  for (std::size_t r = 0; r < R; ++r) {
+    if (first[r] >= last[r]) continue;
+    Softmax& state = rows[r].softmax;
+    const float now = scale_scores(scores + r * kStepVectors, scale, first[r], last[r],
+                                   state.largest, weights[r]);
+    // No score is above -inf yet: any finite shift keeps exp() at 0 and not NaN.
+    shifts[r] = now == -std::numeric_limits<float>::infinity() ? 0.0f : now;
+    exps[r] = state.largest - shifts[r];
+    state.largest = now;
+  }
+  for (std::size_t r = 0; r < R; r += kLanes) {
+    hn::Store(exp_lanes(hn::Load(DF(), exps + r)), DF(), exps + r);
+  }
+  for (std::size_t r = 0; r < R; ++r) {
+    if (first[r] >= last[r]) continue;
+    factors[r] = exps[r];
+    rows[r].softmax.sum = rows[r].softmax.sum * exps[r] + exp_step(shifts[r], weights[r]);
+  }
+}
+
 // Positions [at, at + kStep) for R rows, each as far as it sees them.
 template <std::size_t R>
 HWY_INLINE void attend_step(const KvLayout& layout, const Place& place, const Place& next,
@@ -172,10 +203,8 @@ HWY_INLINE void attend_step(const KvLayout& layout, const Place& place, const Pl
     first[r] = std::max(rows[r].begin, at) - at;
     last[r] = std::min(std::max(rows[r].end, at), at + kStep) - at;
     alike = alike && first[r] == first[0] && last[r] == last[0];
-    if (first[r] >= last[r]) continue;
-    factors[r] =
-        weigh(scores + r * kStepVectors, scale, first[r], last[r], rows[r].softmax, weights[r]);
   }
+  weigh<R>(scores, scale, first, last, rows, weights, factors);
   if (alike) {
     if (first[0] < last[0]) {
       add_values<R>(weights, place.values, next.values, layout.head_dim, first[0], last[0], factors,
@@ -216,17 +245,27 @@ HWY_NOINLINE void attend_tile(const Positions& in, std::size_t begin, std::size_
   }
 }
 
+// The rows of the next tile where so many are left: 8 are two of 4, not 6 and 2.
+HWY_INLINE std::size_t tile_rows(std::size_t left) {
+  if (kTileRows == 6)
+    return left >= 6 && left != 8 ? 6 : std::min<std::size_t>(4, std::bit_floor(left));
+  return std::min(kTileRows, std::bit_floor(left));
+}
+
 // Calls f(r, integral_constant R) for tiles of R rows from row r on, until all `count` are done.
 template <typename F>
 HWY_INLINE void for_each_tile(std::size_t count, F&& f) {
   for (std::size_t r = 0; r < count;) {
-    const std::size_t rows = std::min(kTileRows, std::bit_floor(count - r));
+    const std::size_t rows = tile_rows(count - r);
     if (rows == 1) f(r, std::integral_constant<std::size_t, 1>());
     if constexpr (kTileRows >= 2) {
       if (rows == 2) f(r, std::integral_constant<std::size_t, 2>());
     }
     if constexpr (kTileRows >= 4) {
       if (rows == 4) f(r, std::integral_constant<std::size_t, 4>());
+    }
+    if constexpr (kTileRows == 6) {
+      if (rows == 6) f(r, std::integral_constant<std::size_t, 6>());
     }
     if constexpr (kTileRows >= 8) {
       if (rows == 8) f(r, std::integral_constant<std::size_t, 8>());
