@@ -62,6 +62,14 @@ class Algorithms(TrainTest):
         self.assertIn("kl", steps[0])
         self.assertIn("win_rate", steps[2])
 
+    def test_rloo_and_dpo_learn_from_older_versions_too(self):
+        for algorithm in ("rloo", "dpo"):
+            with self.subTest(algorithm):
+                config = of(algorithm, rl={"steps": 6, "eval_every": 6}, flow={"asynchronous": True})
+                steps = self.learned(config, out=algorithm)
+                self.assertGreater(max(step["lag_max"] for step in steps), 0)
+                self.assertTrue(all(step["tokens_compared"] > 0 for step in steps))
+
     def test_fine_tuning_alone(self):
         self.run_well(without(of("sft", sft={"packed": True, "micro_batch": 32}), "rl"))
         self.assertEqual(self.summary()["updates"], 0)

@@ -2,11 +2,13 @@
 import contextlib
 import http.server
 import json
+import signal
 import threading
 import time
 import unittest
 
 from train_testing import SMOKE, TrainTest, with_keys, without_times
+from weft_testing import TIMEOUT_S, wait_for
 
 LONGER = with_keys(SMOKE, rl={"steps": 12})
 
@@ -60,6 +62,9 @@ class Asynchronous(TrainTest):
         self.assertEqual([step["step"] for step in steps], list(range(1, 13)))
         self.assertTrue(all(step["lag_max"] <= 3 for step in steps), steps)
         self.assertGreater(max(step["lag_max"] for step in steps), 0)
+        for step in steps:
+            self.assertGreater(step["tokens_compared"], 0, "older versions' tokens are compared by their own weights")
+            self.assertLess(step["logprob_max_abs_diff"], 1e-3)
         summary = self.summary()
         self.assertEqual(summary["tokens_with_wrong_version"], 0)
         self.assertGreater(summary["tokens_checked"], 300)
@@ -121,6 +126,27 @@ class Scorers(TrainTest):
         self.assertEqual(status, 9, errors)
         self.assertIn("after 2 tries", errors)
         self.assertEqual(len(asked), 2)
+
+
+    def test_ctrl_c_ends_the_waiting_for_a_scorer(self):
+        def fail(*_):
+            return 503, {}
+
+        def stay_silent(*_):
+            heard.set()
+            over.wait()
+            return 503, {}
+        for decide in (fail, stay_silent):
+            heard, over = threading.Event(), threading.Event()
+            with self.subTest(decide.__name__), judge(decide) as (url, asked):
+                # Both would go on for hours.
+                config = with_keys(SMOKE, score={"kind": "http", "url": url, "retries": 1000, "timeout_s": 10_000.0})
+                with self.start(config) as process:
+                    wait_for(lambda: heard.is_set() or len(asked) > 3, "the scorer is asked")
+                    process.send_signal(signal.SIGINT)
+                    _, errors = process.communicate(timeout=TIMEOUT_S)
+                over.set()
+                self.assertEqual((process.returncode, errors), (130, "weft train: interrupted\n"))
 
 
 class BrokenSync(TrainTest):

@@ -90,10 +90,12 @@ class Resume(TrainTest):
         self.assertRegex(errors, r"step \d+: the gradient of model\S+ is not finite .* are as they were saved last")
         self.assertTrue((self.folder / "out/checkpoint/model.safetensors").exists())
 
-    def test_weights_that_a_server_cannot_use_end_the_run_with_the_step(self):
-        status, errors = self.run_badly(with_keys(SMOKE, rl={"learning_rate": 1e38}))
+    def test_weights_that_are_not_finite_are_neither_published_nor_saved(self):
+        config = with_keys(SMOKE, rl={"learning_rate": 1e38}, state={"save_every": 1})
+        status, errors = self.run_badly(config)
         self.assertEqual(status, 70, errors)
-        self.assertIn("sampling for step 2: the model's logits hold NaN or infinity", errors)
+        self.assertRegex(errors, r"step 1: model\.\S+ is not finite .* are as they were saved last")
+        self.assertIn("of fine-tuning", self.run_to_end(config, "--resume")[1], "the last good state is still there")
 
 
 if __name__ == "__main__":

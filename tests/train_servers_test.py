@@ -1,10 +1,11 @@
 """`weft train` with servers of others: several, some that die and come again, some that are not what they should be."""
+import shutil
 import signal
 import threading
 import unittest
 
-from train_testing import SMOKE, TrainTest, with_keys, without_times
-from weft_testing import TIMEOUT_S, Server
+from train_testing import ServersTest, with_keys, without_times
+from weft_testing import TIMEOUT_S
 
 # What says how, not what was computed.
 FLOW = {"servers_lost", "servers_back", "requests_redealt", "sync_bytes", "sync_full_bytes", "sync_delta_bytes", "sync_fell_back"}
@@ -14,20 +15,9 @@ def computed(steps):
     return [{key: value for key, value in without_times(step).items() if key not in FLOW} for step in steps]
 
 
-class Servers(TrainTest):
-    def setUp(self):
-        super().setUp()
-        self.run_well(SMOKE, out="start")
-        self.model = self.folder / "start/start"
-
-    def serve(self, **more):
-        server = Server(None, self.model, "--deterministic", **more)
-        self.addCleanup(server.__exit__)
-        return server
-
+class Servers(ServersTest):
     def config(self, *servers, steps=12, **sections):
-        return with_keys(SMOKE, rl={"steps": steps, "eval_every": 5},
-                         server={"spawn": False, "url": [server.url for server in servers]}, **sections)
+        return super().config(*servers, rl={"steps": steps, "eval_every": 5}, **sections)
 
     def test_two_servers_compute_what_one_does(self):
         self.run_well(self.config(self.serve()), out="one")
@@ -120,9 +110,11 @@ class Servers(TrainTest):
                       "this run's [32, 80]", errors)
 
     def test_another_vocabulary_is_refused_by_name(self):
-        tokenizer = self.model / "tokenizer.json"
+        model = self.folder / "model"
+        shutil.copytree(self.model, model)
+        tokenizer = model / "tokenizer.json"
         tokenizer.write_text(tokenizer.read_text().replace('"3":3', '"3":4').replace('"4":4', '"4":3'))
-        server = self.serve()
+        server = self.serve(model=model)
         status, errors = self.run_badly(self.config(server))
         self.assertIn(f"{server.url}: it has another vocabulary", errors)
 

@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import unittest
 import xml.dom.minidom
@@ -29,6 +30,11 @@ class Train(TrainTest):
         self.assertGreaterEqual(summary["discriminating_share"], 0.5)
         self.assertLess(summary["logprob_max_abs_diff"], 1e-3)
         self.assertGreater(summary["bytes_per_update"], 1_000)
+        guide = (pathlib.Path(os.environ["WEFT_SOURCE_DIR"]) / "docs/training.md").read_text()
+        table = guide[guide.index("| field of `summary.json`") :].split("\n\n")[0]
+        documented = {name for line in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", line.split("|")[1])}
+        self.assertGreaterEqual(set(summary) | {"failure", "pair_accuracy"}, {name for name in documented if name[0] != "_"})
+        self.assertTrue(all(step["tokens_compared"] == step["tokens"] for step in self.metrics()))
         self.assertEqual([step["version"] for step in self.metrics()], [f"step-{n}" for n in range(1, 6)])
         self.assertIn("weft serve", output)
         xml.dom.minidom.parse(str(self.folder / "out/plot.svg"))

@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 import unittest
 
-from weft_testing import TIMEOUT_S, WEFT
+from weft_testing import TIMEOUT_S, WEFT, Server
 
 SMOKE = (pathlib.Path(os.environ["WEFT_SOURCE_DIR"]) / "examples/smoke.toml").read_text()
 TIMES = re.compile(r"_(ms|us|s)(_p\d+)?$|^seconds$|^sync_share$")
@@ -74,3 +74,25 @@ class TrainTest(unittest.TestCase):
 
     def summary(self, out="out"):
         return json.loads((self.folder / out / "summary.json").read_text())
+
+
+class ServersTest(TrainTest):
+    """Runs whose servers are others': `model` is a folder of examples/smoke.toml's model with random weights."""
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        config = pathlib.Path(folder.name) / "run.toml"
+        # No server is there, which is noticed when the model has been written.
+        config.write_text(with_keys(SMOKE, server={"spawn": False, "url": ["http://127.0.0.1:9"]}))
+        subprocess.run([WEFT, "train", config, "--out", folder.name], stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S, check=False)
+        cls.model = pathlib.Path(folder.name) / "start"
+
+    def serve(self, *flags, model=None, **more):
+        server = Server(None, model or self.model, "--deterministic", *flags, **more)
+        self.addCleanup(server.__exit__)
+        return server
+
+    def config(self, *servers, **sections):
+        return with_keys(SMOKE, server={"spawn": False, "url": [server.url for server in servers]}, **sections)

@@ -1,8 +1,12 @@
 #include <cstdint>
+#include <cstdio>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 
+#include "keys.h"
 #include "weft/app/judge.h"
 #include "weft/app/train.h"
 
@@ -24,6 +28,11 @@ int main(int argc, char** argv) {
   app.add_flag("--print-config", arguments.print_config,
                "print the config with every key and its meaning, and end");
   app.add_flag("--dry-run", arguments.dry_run, "check the config, say what would be done, and end");
+  std::optional<std::string> key;
+  std::string key_file;
+  weft::add_key(app, "--key", key, key_file,
+                "admin key of the servers in server.url; also WEFT_KEY");
+  weft::add_ca_flag(app, arguments.ca_file);
   const auto* judge_option =
       app.add_option("--judge", judge.model,
                      "serve this reward model to HTTP scorers, at POST /score, and no more");
@@ -42,8 +51,15 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
+  weft::hide_keys(argc, argv);
   if (judge_option->count() > 0) return weft::blocking_judge_main(judge);
   if (seed_option->count() > 0) arguments.seed = seed;
   if (out_option->count() > 0) arguments.out = out;
+  auto read = weft::blocking_read_key("--key", key, key_file, "WEFT_KEY");
+  if (!read) {
+    std::fprintf(stderr, "weft train: %s\n", read.error().message().c_str());
+    return weft::error_traits(read.error().code()).exit_status;
+  }
+  arguments.key = *std::move(read);
   return weft::blocking_train_main(arguments);
 }

@@ -27,15 +27,33 @@ constexpr std::chrono::milliseconds kLogInterval{20};
 constexpr std::chrono::seconds kGrace{5};  // to end by itself
 
 // In the child, between fork and exec: async-signal-safe calls only.
-[[noreturn]] void become(const char* program, char* const* arguments, int log, pid_t parent) {
+[[noreturn]] void become(char* const* arguments, char* const* environment, int log, pid_t parent) {
   // A terminal's Ctrl-C is for the trainer alone, which then ends the server in order.
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(127);  // it died before the line above
   ::dup2(log, STDOUT_FILENO);
   ::dup2(log, STDERR_FILENO);
-  ::execv(program, arguments);
+  ::execve(arguments[0], arguments, environment);
   ::_exit(127);
+}
+
+// As exec wants it; `words` must outlive it.
+std::vector<char*> pointers(std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// This process's, with another admin key.
+std::vector<std::string> environment_with(const std::string& admin_key) {
+  const std::string name = "WEFT_ADMIN_KEY=";
+  std::vector<std::string> words{name + admin_key};
+  for (char** word = environ; *word != nullptr; ++word) {
+    if (!std::string_view(*word).starts_with(name)) words.emplace_back(*word);
+  }
+  return words;
 }
 
 std::string last_line(const std::filesystem::path& log) {
@@ -62,13 +80,10 @@ std::string url_in_log(const std::filesystem::path& log) {
 
 Result<std::unique_ptr<ChildServer>> ChildServer::blocking_start(const ChildServerOptions& options,
                                                                  const std::atomic<bool>& stop) {
-  const std::string program = options.program.string();
-  std::vector<std::string> words{program};
+  std::vector<std::string> words{options.program.string()};
   words.insert(words.end(), options.arguments.begin(), options.arguments.end());
-  std::vector<char*> arguments;
-  arguments.reserve(words.size() + 1);
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
+  std::vector<std::string> settings = environment_with(options.admin_key);
+  const std::vector<char*> arguments = pointers(words), environment = pointers(settings);
   const int log = ::open(options.log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (log < 0) {
     return Error(ErrorCode::kForbidden, fmt::format("{}: cannot write: {}", options.log.string(),
@@ -76,7 +91,7 @@ Result<std::unique_ptr<ChildServer>> ChildServer::blocking_start(const ChildServ
   }
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
-  if (pid == 0) become(program.c_str(), arguments.data(), log, parent);
+  if (pid == 0) become(arguments.data(), environment.data(), log, parent);
   ::close(log);
   if (pid < 0) return Error(ErrorCode::kInternal, "cannot fork a server process");
 

@@ -19,6 +19,7 @@ namespace weft {
 struct ChildServerOptions {
   std::filesystem::path program;       // the `weft` to run
   std::vector<std::string> arguments;  // after it: "serve", MODEL_DIR, ...; --port 0 among them
+  std::string admin_key;               // that it gets, whatever WEFT_ADMIN_KEY is here
   std::filesystem::path log;           // its standard output and error
   std::chrono::milliseconds timeout{60'000};  // until it answers
 };

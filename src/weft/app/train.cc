@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <memory>
+#include <random>
 #include <string>
 
 #include <fmt/format.h>
@@ -9,6 +10,7 @@
 
 #include "weft/app/child_server.h"
 #include "weft/app/terminal_view.h"
+#include "weft/base/wording.h"
 #include "weft/trainer/config.h"
 #include "weft/trainer/train.h"
 
@@ -35,7 +37,7 @@ void handle_signals() {
 }
 
 int fail(const Error& error) {
-  fmt::print(stderr, "weft train: {}\n", error.message());
+  fmt::print(stderr, "weft train: {}\n", printable(error.message()));
   return error_traits(error.code()).exit_status;
 }
 
@@ -46,9 +48,17 @@ Result<TrainConfig> blocking_config(const TrainArguments& arguments) {
   return config;
 }
 
+// A key that nobody else has.
+std::string draw_key() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
+}
+
 Result<std::unique_ptr<ChildServer>> blocking_spawn(const TrainConfig& config,
-                                                    const std::filesystem::path& model_folder) {
+                                                    const std::filesystem::path& model_folder,
+                                                    const std::string& key) {
   ChildServerOptions options;
+  options.admin_key = key;
   options.program = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "weft";
   options.arguments = {"serve",          model_folder.string(),
                        "--host",         "127.0.0.1",
@@ -91,13 +101,14 @@ std::string ending_text(const TrainConfig& config) {
         "\nresults: {0}/summary.json, checkpoint/; [score] model = \"{0}/checkpoint\"", config.out);
   }
   return fmt::format(
-      "\nresults: {0}/summary.json, report.html, metrics.jsonl, plot.svg, checkpoint/\n"
+      "\nresults: {0}/summary.json, report.html,{2} checkpoint/\n"
       "talk to the model:\n"
       "  weft serve {0}/checkpoint\n"
       "  curl -s http://127.0.0.1:8000/v1/completions -H 'Content-Type: application/json' \\\n"
       "    -d '{{\"model\": \"checkpoint\", \"prompt\": \"{1}\", \"max_tokens\": 12, "
       "\"temperature\": 0}}'",
-      config.out, config.task.name == "add" ? "47+85=" : "31452>");
+      config.out, config.task.name == "add" ? "47+85=" : "31452>",
+      config.algorithm == "sft" ? "" : " metrics.jsonl, plot.svg,");
 }
 
 }  // namespace
@@ -120,11 +131,12 @@ int blocking_train_main(const TrainArguments& arguments) {
   if (view.is_terminal()) environment.show = [&](std::string_view block) { view.show(block); };
   environment.resume = arguments.resume;
   environment.stop = &stop_asked;
-  environment.blocking_servers =
-      [&](const std::filesystem::path& folder) -> Result<std::vector<std::string>> {
-    if (!config->server.spawn) return config->server.url;
-    WEFT_TRY(child, blocking_spawn(*config, folder));
-    return std::vector<std::string>{child->url()};
+  environment.ca_file = arguments.ca_file;
+  environment.blocking_servers = [&](const std::filesystem::path& folder) -> Result<TrainServers> {
+    if (!config->server.spawn) return TrainServers{config->server.url, arguments.key};
+    const std::string key = draw_key();
+    WEFT_TRY(child, blocking_spawn(*config, folder, key));
+    return TrainServers{{child->url()}, key};
   };
   const Result<void> trained = blocking_train(*config, environment);
   view.leave();

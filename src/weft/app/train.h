@@ -14,6 +14,8 @@ struct TrainArguments {
   std::optional<std::string> out;     // likewise
   bool resume = false;                // go on from the state that was saved in `out`
   bool print_config = false;          // print the config with all defaults, and do nothing else
+  std::string key;                    // admin key of the servers in server.url
+  std::string ca_file;                // as in http::ClientOptions
   bool dry_run = false;  // check the config, say what would be done, and do nothing else
 };
 

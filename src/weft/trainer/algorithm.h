@@ -24,7 +24,7 @@ struct StepData {
   // What ratios are taken to: the log-probabilities with which the tokens were sampled; or, where
   // some come from older versions, those of the policy before the update, with importance weights.
   std::vector<std::vector<double>> old_logprobs{};
-  std::vector<std::vector<double>> importance{};  // empty: 1 everywhere
+  std::vector<std::vector<double>> importance{};  // empty: 1 everywhere; see Importance
   std::vector<std::vector<double>> values{};      // empty unless the algorithm needs them
   std::vector<std::vector<double>> reference{};   // log-probabilities; empty without a reference
   // Of one optimizer step, which means are over: all answers and tokens through the minibatches.
@@ -46,6 +46,13 @@ struct AnswerLoss {
   std::size_t clipped = 0;  // tokens whose ratio was cut
 };
 
+// How what older versions sampled counts in a loss: times min(pi_before / pi_sampled, cap).
+enum class Importance {
+  kNone,    // nothing: the loss does not ask who sampled
+  kToken,   // each by its own ratio
+  kAnswer,  // all of an answer by that of the whole answer
+};
+
 // One thread.
 class Algorithm : public StatePart {
  public:
@@ -55,6 +62,7 @@ class Algorithm : public StatePart {
 
   virtual bool needs_reference() const = 0;
   virtual bool needs_values() const { return false; }
+  virtual Importance importance() const { return Importance::kToken; }
 
   // Begins a step: fixes the advantages, and says which answers have a gradient. `data` stays until
   // the step's end. Sets metrics of its own.

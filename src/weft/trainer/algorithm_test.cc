@@ -86,6 +86,22 @@ TEST(Rloo, EqualsTrls) {
   expect_near(loss.gradient.logprobs, golden.list("gradient"));
 }
 
+TEST(Rloo, CountsAnswersOfOlderVersionsByTheirImportance) {
+  Step step(GoldenCase("rloo"));
+  const auto rloo = make_rloo({}, {});
+  const LearningPlan plan = rloo->prepare(step.data, step.metrics);
+  const AnswerLoss plain = rloo->loss(step.data, plan.answers, step.scores);
+  for (const std::size_t i : plan.answers) {
+    step.data.importance.emplace_back(step.data.length(i), i == 0 ? 0.5 : 1);
+  }
+
+  const AnswerLoss loss = rloo->loss(step.data, plan.answers, step.scores);
+  for (std::size_t tok = 0; tok < step.scores.logprobs.size(); ++tok) {
+    const double importance = tok < step.data.length(0) ? 0.5 : 1;
+    EXPECT_DOUBLE_EQ(loss.gradient.logprobs[tok], importance * plain.gradient.logprobs[tok]);
+  }
+}
+
 TEST(Ppo, HasTheGradientsOfAllItsTerms) {
   Step step(GoldenCase("grpo_tokens"));
   PpoSection config;

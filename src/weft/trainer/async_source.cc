@@ -6,15 +6,10 @@
 #include "weft/base/clock.h"
 #include "weft/base/log.h"
 #include "weft/trainer/experience_measures.h"
+#include "weft/trainer/stop_watcher.h"
 #include "weft/trainer/stopwatch.h"
 
 namespace weft {
-namespace {
-
-// Between looks at whether the process was asked to stop.
-constexpr std::chrono::milliseconds kStopInterval{100};
-
-}  // namespace
 
 AsynchronousSource::~AsynchronousSource() {
   {

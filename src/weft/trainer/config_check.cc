@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/http/message.h"
 #include "weft/trainer/scorer.h"
 #include "weft/trainer/tasks.h"
 
@@ -96,17 +97,18 @@ Result<void> check_algorithm(const TrainConfig& config) {
   if (algorithm == "rloo" && config.kl.coefficient > 0 && config.kl.in == "loss") {
     return wrong("kl.in is `loss`, but algorithm = \"rloo\" charges the KL in the reward");
   }
-  if (config.flow.asynchronous && (algorithm == "rloo" || algorithm == "dpo")) {
-    return wrong(
-        fmt::format("flow.asynchronous is true, but algorithm = \"{}\" has no importance "
-                    "weights for tokens of older versions",
-                    algorithm));
-  }
   const std::uint64_t units = config.rl.prompts * (algorithm == "dpo" ? 1 : config.rl.group_size);
   if (config.rl.minibatches > units) {
     return wrong(fmt::format("rl.minibatches is {}, more than the {} {} of a step",
                              config.rl.minibatches, units,
                              algorithm == "dpo" ? "pairs" : "answers"));
+  }
+  return {};
+}
+
+Result<void> check_url(std::string_view key, const std::string& text) {
+  if (auto url = http::Url::parse(text); !url) {
+    return std::move(url).error().with_context(key);
   }
   return {};
 }
@@ -123,6 +125,7 @@ Result<void> check_score(const ScoreSection& score) {
   if (score.kind != "http" && !score.url.empty()) {
     return wrong("score.url is set, so score.kind must be `http`");
   }
+  if (score.kind == "http") return check_url("score.url", score.url);
   return {};
 }
 
@@ -130,6 +133,12 @@ Result<void> check_server(const ServerSection& server) {
   if (server.spawn != server.url.empty()) {
     return wrong(server.spawn ? "server.url is set, so server.spawn must be false"
                               : "server.spawn is false, so server.url must name a server");
+  }
+  for (auto url = server.url.begin(); url != server.url.end(); ++url) {
+    WEFT_TRY_VOID(check_url("server.url", *url));
+    if (std::find(server.url.begin(), url, *url) != url) {
+      return wrong(fmt::format("server.url names {} twice", *url));
+    }
   }
   return {};
 }

@@ -96,7 +96,7 @@ void visit_keys(Config& config, Visit&& visit) {
         "sequences in one forward and backward pass; gradients of an optimizer step add up");
   visit_optimizer("rl", rl, visit);
   visit("rl", "max_importance_weight", rl.max_importance_weight, Range{1, kNoLimit},
-        "tokens from older versions count by their ratio of probabilities, cut here");
+        "what older versions sampled counts by its ratio of probabilities, cut here");
   visit("rl", "eval_every", rl.eval_every, Range{1, 1e9},
         "steps between measurements of the held-out solve rate through the server");
 

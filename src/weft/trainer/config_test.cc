@@ -105,8 +105,16 @@ TEST(TrainConfig, RefusesWhatAnAlgorithmHasNoUseFor) {
   EXPECT_THAT(
       error_of("[score]\nkind = \"reward_model\"\nmodel = \"x\"\n[reward_model]\nsteps = 1\n"),
       HasSubstr("[reward_model]"));
-  EXPECT_THAT(error_of("algorithm = \"dpo\"\n[flow]\nasynchronous = true\n"),
-              AllOf(HasSubstr("flow.asynchronous"), HasSubstr("dpo")));
+}
+
+TEST(TrainConfig, RefusesUrlsThatAreNoneAndServersTwice) {
+  EXPECT_THAT(error_of("[server]\nspawn = false\nurl = [\"localhost:8000\"]\n"),
+              AllOf(HasSubstr("server.url: `localhost:8000`"), HasSubstr("http://host:port")));
+  EXPECT_THAT(
+      error_of("[server]\nspawn = false\nurl = [\"http://a:1\", \"http://b:1\", \"http://a:1\"]\n"),
+      HasSubstr("server.url names http://a:1 twice"));
+  EXPECT_THAT(error_of("[score]\nkind = \"http\"\nurl = \"judge\"\n"),
+              HasSubstr("score.url: `judge`"));
 }
 
 TEST(TrainConfig, PrintsTheSectionsThatTheAlgorithmUses) {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "weft/http/client.h"
 #include "weft/protocol/waits.h"
 #include "weft/trainer/scorer.h"
+#include "weft/trainer/stop_watcher.h"
 
 namespace weft {
 namespace {
@@ -69,7 +71,11 @@ class HttpScorer final : public Scorer {
     http::ClientOptions client;
     client.connect_timeout = client.idle_timeout = client.request_timeout = options.timeout;
     client.max_connections = 8;
+    client.ca_file = options.ca_file;
     client_ = http::Client::make(std::move(url), client);
+    if (options.stop != nullptr) {
+      watcher_.emplace(*options.stop, [this] { client_->cancel(); });
+    }
   }
 
   Result<Scores> blocking_score(const Experience& experience) override;
@@ -87,6 +93,7 @@ class HttpScorer final : public Scorer {
   std::string target_;
   std::unique_ptr<http::Client> client_;
   ScoreCounts counts_;
+  std::optional<StopWatcher> watcher_;  // of client_: ends first
 };
 
 std::vector<HttpScorer::Part> HttpScorer::split(const Experience& experience) const {
@@ -110,7 +117,7 @@ Result<Scores> HttpScorer::blocking_score(const Experience& experience) {
   std::optional<Error> error;
   for (unsigned tries = 0; !parts.empty() && tries <= options_.retries; ++tries) {
     if (tries > 0) {
-      std::this_thread::sleep_for(wait_after(tries, options_.first_wait));
+      WEFT_TRY_VOID(blocking_pause(wait_after(tries, options_.first_wait), options_.stop));
       counts_.retries += parts.size();
     }
     std::vector<http::Request> requests;

@@ -104,8 +104,8 @@ Result<void> Improvement::blocking_learn(StepMetrics& metrics) {
   const Stopwatch clock;
   update_.learn(experience, version_label(step - 1), metrics);
   metrics.update_ms = clock.ms();
-  WEFT_TRY_VOID(run_.check_finite(fmt::format("step {}", step), metrics.loss, metrics.grad_norm,
-                                  metrics.learning_rate));
+  WEFT_TRY_VOID(run_.check_finite(fmt::format("step {}", step), run_.policy(), metrics.loss,
+                                  metrics.grad_norm, metrics.learning_rate));
   WEFT_TRY_VOID(run_.check_bounds(metrics));
   WEFT_TRY_VOID(run_.blocking_publish(step, metrics));
   if (step % config_.eval_every == 0 || step == config_.steps) return blocking_measure_end(metrics);

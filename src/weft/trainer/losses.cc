@@ -134,6 +134,16 @@ std::vector<double> truncated_importance_weights(std::span<const double> old_log
   return weights;
 }
 
+double truncated_answer_importance(std::span<const double> old_logprobs,
+                                   std::span<const double> sampled_logprobs, double cap) {
+  WEFT_CHECK(old_logprobs.size() == sampled_logprobs.size());
+  double log_ratio = 0;
+  for (std::size_t tok = 0; tok < old_logprobs.size(); ++tok) {
+    log_ratio += old_logprobs[tok] - sampled_logprobs[tok];
+  }
+  return std::min(std::exp(log_ratio), cap);
+}
+
 double overlong_penalty(std::size_t tokens, bool ended, std::size_t limit, std::size_t buffer) {
   if (!ended || tokens > limit) return -1;
   const std::size_t free = limit - std::min(buffer, limit);

@@ -68,6 +68,10 @@ PairLoss preference_loss(PreferenceLoss kind, double chosen, double rejected,
 std::vector<double> truncated_importance_weights(std::span<const double> old_logprobs,
                                                  std::span<const double> sampled_logprobs,
                                                  double cap);
+// The same of a whole answer, as one action: min(exp(sum_t (old_t - sampled_t)), cap). Source:
+// Ionides, "Truncated importance sampling" (2008); TRL's `sequence_truncate`.
+double truncated_answer_importance(std::span<const double> old_logprobs,
+                                   std::span<const double> sampled_logprobs, double cap);
 
 // What an answer that comes near its longest loses: 0 up to `limit - buffer` tokens, then falling
 // linearly to -1 at `limit`, -1 for what was cut there. Source: Yu et al., "DAPO", equation 13.

@@ -133,6 +133,12 @@ TEST(ImportanceWeights, EqualTorchs) {
               golden.list("weights"));
 }
 
+TEST(ImportanceWeights, OfAWholeAnswerAreTheProductOfItsTokensCut) {
+  const std::vector<double> old{-1, -2, -3}, sampled{-1.5, -1.75, -3};
+  EXPECT_DOUBLE_EQ(truncated_answer_importance(old, sampled, 2), std::exp(0.25));
+  EXPECT_EQ(truncated_answer_importance(old, sampled, 1.25), 1.25);
+}
+
 TEST(OverlongPenalty, FallsFromZeroToMinusOneInTheBuffer) {
   EXPECT_EQ(overlong_penalty(6, true, 10, 4), 0);
   EXPECT_EQ(overlong_penalty(8, true, 10, 4), -0.5);

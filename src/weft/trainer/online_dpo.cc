@@ -19,6 +19,7 @@ class OnlineDpo final : public Algorithm {
         kind_(config.loss == "ipo" ? PreferenceLoss::kIpo : PreferenceLoss::kDpo) {}
 
   bool needs_reference() const override { return true; }
+  Importance importance() const override { return Importance::kNone; }
 
   LearningPlan prepare(const StepData& data, StepMetrics&) override {
     LearningPlan plan{{}, 2};

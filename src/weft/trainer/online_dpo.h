@@ -2,7 +2,9 @@
 // Online direct preference optimization: of each prompt's answers, sampled from the policy, the one
 // with the highest reward is preferred to the one with the lowest; the mean over the pairs of DPO's
 // loss, or IPO's (losses.h), against the policy that the run began with. Groups of equal rewards
-// have no pair. Source: Guo et al., "Direct language model alignment from online AI feedback".
+// have no pair. The loss holds for pairs of any sampler, older versions too. Source: Guo et al.,
+// "Direct language model alignment from online AI feedback"; for old samples Noukhovitch et al.,
+// "Asynchronous RLHF", section 3.
 
 #include <memory>
 #include <span>

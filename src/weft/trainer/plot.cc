@@ -103,8 +103,7 @@ Panel differences(std::span<const StepMetrics> steps) {
           true,
           1e-7,
           {},
-          {series_of("nats", kBlue, steps,
-                     [](const StepMetrics& m) { return m.logprob_max_abs_diff; })}};
+          {series_of("nats", kBlue, steps, [](const StepMetrics& m) { return m.logprobs.most; })}};
 }
 
 Panel sync_times(std::span<const StepMetrics> steps) {

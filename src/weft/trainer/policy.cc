@@ -145,7 +145,7 @@ class TorchPolicy final : public Policy {
   void backward_judgement(std::span<const double> gradient) override;
   void reset_optimizer(const AdamWOptions& options) override;
   double step(double learning_rate) override;
-  const std::string& non_finite_tensor() const override { return non_finite_tensor_; }
+  const std::string& non_finite() const override { return non_finite_; }
   std::vector<StateTensor> state() const override;
   Result<void> restore(std::span<const StateTensor> state) override;
   void write_weights(WeightSet& out) const override;
@@ -185,7 +185,7 @@ class TorchPolicy final : public Policy {
   std::vector<LayerWeights> layers_;
   Scored scored_;         // of forward(), with its graph
   at::Tensor judgement_;  // of forward_judgement(), likewise
-  std::string non_finite_tensor_;
+  std::string non_finite_;
 };
 
 TorchPolicy::TorchPolicy(const ModelConfig& config, std::uint64_t seed) : config_(config) {
@@ -208,7 +208,6 @@ TorchPolicy::TorchPolicy(const ModelConfig& config, std::uint64_t seed) : config
   round_masters();
   for (Parameter& parameter : parameters_) parameter.rounded.requires_grad_(true);
   bind_layers();
-  reset_optimizer(options_);
 }
 
 void TorchPolicy::add_parameter(const std::string& name, at::Tensor master) {
@@ -383,12 +382,14 @@ void TorchPolicy::reset_optimizer(const AdamWOptions& options) {
 double TorchPolicy::step(double learning_rate) {
   const c10::NoGradGuard no_grad;
   double squares = 0;
-  non_finite_tensor_.clear();
+  non_finite_.clear();
   for (const Parameter& parameter : parameters_) {
     // A parameter that no loss has reached yet has no gradient.
     if (!parameter.rounded.grad().defined()) continue;
     const double own = parameter.rounded.grad().square().sum(at::kDouble).item<double>();
-    if (!std::isfinite(own) && non_finite_tensor_.empty()) non_finite_tensor_ = parameter.name;
+    if (!std::isfinite(own) && non_finite_.empty()) {
+      non_finite_ = "the gradient of " + parameter.name;
+    }
     squares += own;
   }
   const double norm = std::sqrt(squares);
@@ -405,6 +406,11 @@ double TorchPolicy::step(double learning_rate) {
     parameter.rounded.mutable_grad() = at::Tensor();
   }
   round_masters();
+  for (const Parameter& parameter : parameters_) {
+    if (parameter.rounded.isfinite().all().item<bool>()) continue;
+    non_finite_ = parameter.name;
+    return std::nan("");
+  }
   return norm;
 }
 
@@ -412,6 +418,7 @@ template <typename Visit>
 void TorchPolicy::visit_state(Visit&& visit) const {
   for (const Parameter& parameter : parameters_) {
     visit(parameter.name, parameter.master);
+    if (!parameter.steps.defined()) continue;  // there is no optimizer
     visit(parameter.name + ".exp_avg", parameter.exp_avg);
     visit(parameter.name + ".exp_avg_sq", parameter.exp_avg_sq);
     visit(parameter.name + ".steps", parameter.steps);
@@ -477,7 +484,9 @@ Result<std::unique_ptr<Policy>> Policy::create(const ModelConfig& config, std::u
     return Error(ErrorCode::kUnsupported, "the trainer knows no sliding window");
   }
   at::set_num_threads(static_cast<int>(threads));
-  return std::make_unique<TorchPolicy>(config, seed);
+  auto policy = std::make_unique<TorchPolicy>(config, seed);
+  policy->reset_optimizer({});
+  return policy;
 }
 
 }  // namespace weft

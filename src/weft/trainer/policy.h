@@ -64,8 +64,8 @@ class Policy {
                                                 unsigned threads);
   virtual ~Policy() = default;
 
-  // A policy with the same weights, as they are now, and a fresh optimizer: a reference that stays,
-  // or the trunk of a reward model.
+  // A policy with the same weights, as they are now, and no optimizer until reset_optimizer(): a
+  // reference that stays, or the trunk of a reward model.
   virtual std::unique_ptr<Policy> clone() const = 0;
 
   virtual TokenScores score(std::span<const TokenSequence> sequences) = 0;
@@ -84,11 +84,12 @@ class Policy {
 
   // Starts an optimizer afresh: no moments, no gradients.
   virtual void reset_optimizer(const AdamWOptions& options) = 0;
-  // One update from the gradients, which are cleared. Returns their norm before clipping; if that
-  // is not finite, nothing was changed.
+  // One update from the gradients, which are cleared. Returns their norm before clipping. If that
+  // is not finite, nothing was changed; NaN, too, where weights came out of it that are not finite.
   virtual double step(double learning_rate) = 0;
-  // The first tensor whose gradient was not finite in the last step(); "" if all were.
-  virtual const std::string& non_finite_tensor() const = 0;
+  // What was not finite in the last step(), first: "the gradient of TENSOR", or "TENSOR"; "" if all
+  // was.
+  virtual const std::string& non_finite() const = 0;
 
   // Masters and optimizer, after which restore() goes on bit for bit. Gradients are not in it.
   virtual std::vector<StateTensor> state() const = 0;

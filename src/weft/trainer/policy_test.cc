@@ -229,7 +229,7 @@ TEST(Policy, LeavesAllAsItWasWhenAGradientIsNotFinite) {
   policy->backward({.logprobs = std::vector<double>(before.size(), NAN)});
 
   EXPECT_FALSE(std::isfinite(policy->step(0.01)));
-  EXPECT_EQ(policy->non_finite_tensor(), "model.embed_tokens.weight");
+  EXPECT_EQ(policy->non_finite(), "the gradient of model.embed_tokens.weight");
   EXPECT_EQ(policy->score(kSequences).logprobs, before);
 }
 
@@ -273,7 +273,8 @@ class VersionCheckTest : public testing::Test {
     check_->remember("step-1", third_);
   }
   VersionCounts count(const Rollout& rollout) {
-    const auto counts = check_->blocking_check(std::span(&prompt_, 1), std::span(&rollout, 1));
+    const auto counts =
+        check_->blocking_check(std::span(&prompt_, 1), std::span(&rollout, 1), differences_);
     EXPECT_TRUE(counts);
     return *counts;
   }
@@ -282,6 +283,7 @@ class VersionCheckTest : public testing::Test {
   std::vector<std::uint32_t> prompt_{3, 1, 4, 1, 5};
   std::shared_ptr<const WeightSet> first_, second_, third_;
   std::optional<VersionCheck> check_;
+  LogprobDifferences differences_;
 };
 
 TEST_F(VersionCheckTest, FindsTokensRightUnderTheVersionTheyName) {
@@ -317,6 +319,30 @@ TEST_F(VersionCheckTest, ChecksEachPartOfAnAnswerThatSpansAnUpdate) {
   EXPECT_EQ(counts.wrong, 0u);
   rollout.versions = {{"step-0", 0, 5}, {"step-1", 5, 14}};
   EXPECT_EQ(count(rollout).wrong, 1u);
+}
+
+TEST_F(VersionCheckTest, ComparesTokensOfOlderVersionsByTheirOwnWeights) {
+  count(sample(config_, second_, prompt_, "step-0"));
+  EXPECT_EQ(differences_.tokens, 0u) << "without a policy";
+  check_->compare_with(make_policy(config_, 9));
+  count(sample(config_, third_, prompt_, "step-1"));
+  EXPECT_EQ(differences_.tokens, 0u) << "the newest are compared where the policy learns from them";
+  count(sample(config_, second_, prompt_, "step-0"));
+  EXPECT_EQ(differences_.tokens, 10u);
+  EXPECT_LT(differences_.most, 1e-4);
+  count(sample(config_, third_, prompt_, "step-0"));
+  EXPECT_GT(differences_.most, 1e-3);
+}
+
+TEST(LogprobDifferences, KeepNaN) {
+  LogprobDifferences differences;
+  const Rollout rollout{
+      .tokens = {1, 2, 3}, .logprobs = {-1, -2, -3}, .versions = {}, .ended = true};
+  const std::vector<double> ours{-1.5, std::nan(""), -3};
+  differences.add(ours, rollout, {"", 0, 1});
+  EXPECT_EQ(differences.most, 0.5);
+  differences.add(ours, rollout, {"", 1, 3});
+  EXPECT_TRUE(std::isnan(differences.most));
 }
 
 TEST_F(VersionCheckTest, CountsOneChangedBitAsWrong) {

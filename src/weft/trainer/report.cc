@@ -95,8 +95,7 @@ std::string step_line(const StepMetrics& m, std::uint64_t steps) {
       "us  "
       "{:.2f} MB  {}  logprob diff {:.1e}",
       m.step, std::to_string(steps).size(), steps, m.solve_rate, m.reward, m.tokens_per_s,
-      m.sync_ms, m.pause_us, static_cast<double>(m.sync_bytes) / 1e6, m.version,
-      m.logprob_max_abs_diff);
+      m.sync_ms, m.pause_us, static_cast<double>(m.sync_bytes) / 1e6, m.version, m.logprobs.most);
   if (m.greedy_solve_rate) {
     line += fmt::format("  | held-out greedy {:.3f} sampled {:.3f}", *m.greedy_solve_rate,
                         m.sampled_solve_rate.value_or(0));
@@ -125,7 +124,7 @@ std::string summary_json(const RunSummary& summary, std::span<const StepMetrics>
   double diff = 0;
   std::uint64_t bytes = 0, full_bytes = 0, tokens = 0;
   for (const StepMetrics& step : steps) {
-    diff = std::max(diff, step.logprob_max_abs_diff);
+    diff = std::max(diff, step.logprobs.most);
     bytes += step.sync_bytes;
     full_bytes += step.sync_full_bytes;
     tokens += step.tokens;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "weft/base/result.h"
+#include "weft/trainer/logprob_differences.h"
 #include "weft/trainer/version_check.h"
 
 namespace weft {
@@ -33,9 +34,9 @@ struct StepMetrics {
   double clipped_share = 0;       // of tokens
   std::optional<double> kl;       // of the policy to its reference, nats a token
   std::optional<double> entropy;  // of the policy, nats a token
-  // Trainer against server, over the tokens that the newest version sampled.
-  double logprob_max_abs_diff = 0;
-  double logprob_mean_abs_diff = 0;
+  // Trainer against server: all tokens of the newest version, and of the answers that are scored
+  // again those of older ones, each by the weights of its version.
+  LogprobDifferences logprobs;
   std::uint64_t answers = 0;  // sampled
   std::uint64_t tokens = 0;   // of them
   // How many versions were published between the one that a token is from and the step that learns
@@ -96,8 +97,9 @@ void visit_metrics(Metrics& m, Visit&& visit) {
   visit("clipped_share", m.clipped_share);
   visit("kl", m.kl);
   visit("entropy", m.entropy);
-  visit("logprob_max_abs_diff", m.logprob_max_abs_diff);
-  visit("logprob_mean_abs_diff", m.logprob_mean_abs_diff);
+  visit("logprob_max_abs_diff", m.logprobs.most);
+  visit("logprob_mean_abs_diff", m.logprobs.mean);
+  visit("tokens_compared", m.logprobs.tokens);
   visit("answers", m.answers);
   visit("tokens", m.tokens);
   visit("lag_mean", m.lag_mean);

@@ -19,7 +19,7 @@ StepMetrics metrics(std::uint64_t step) {
   m.sync_bytes = 1000;
   m.sync_ms = 10;
   m.pause_us = 100.0 * static_cast<double>(step);
-  m.logprob_max_abs_diff = 1e-5 * static_cast<double>(step);
+  m.logprobs.most = 1e-5 * static_cast<double>(step);
   return m;
 }
 
@@ -59,7 +59,7 @@ TEST(StepJson, IsReadAgain) {
   EXPECT_EQ(again->version, "step-3");
   EXPECT_EQ(again->lag_max, 4u);
   EXPECT_DOUBLE_EQ(*again->kl, 0.1 + 0.2);
-  EXPECT_DOUBLE_EQ(again->logprob_max_abs_diff, m.logprob_max_abs_diff);
+  EXPECT_DOUBLE_EQ(again->logprobs.most, m.logprobs.most);
   EXPECT_FALSE(again->greedy_solve_rate);
 
   EXPECT_THAT(parse_step_json(R"({"step": 1, "version": 2})").error().message(),

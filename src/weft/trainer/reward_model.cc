@@ -126,7 +126,7 @@ Result<std::unique_ptr<Policy>> blocking_train_reward_model(Run& run,
     metrics.step = step;
     take_step(config, *model, run.problems().draw_preferences(config.batch, config.min_margin),
               metrics);
-    WEFT_TRY_VOID(run.check_finite(fmt::format("reward model, step {}", step), metrics.loss,
+    WEFT_TRY_VOID(run.check_finite(fmt::format("reward model, step {}", step), *model, metrics.loss,
                                    metrics.grad_norm, metrics.learning_rate));
     if (step % config.eval_every == 0 || step == config.steps) {
       const double accuracy = pair_accuracy(*model, held_out);

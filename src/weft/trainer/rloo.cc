@@ -13,6 +13,8 @@ class Rloo final : public PolicyGradient {
  public:
   Rloo(const RlooSection& config, const KlSection& kl) : PolicyGradient(kl), config_(config) {}
 
+  Importance importance() const override { return Importance::kAnswer; }
+
   LearningPlan prepare(const StepData& data, StepMetrics&) override {
     advantages_ = leave_one_out_advantages(charged_rewards(data), data.experience.group_size);
     LearningPlan plan;
@@ -28,7 +30,8 @@ class Rloo final : public PolicyGradient {
     std::vector<std::size_t> tokens;
     for (const std::size_t i : answers) {
       advantages.push_back(advantages_[i]);
-      weights.push_back(1 / data.answers);
+      const double importance = data.importance.empty() ? 1 : data.importance[i].front();
+      weights.push_back(importance / data.answers);
       tokens.push_back(data.length(i));
     }
     Loss policy = clipped_answer_loss(scores.logprobs, gather(data.old_logprobs, answers), tokens,

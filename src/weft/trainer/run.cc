@@ -44,17 +44,20 @@ Result<void> Run::blocking_prepare() {
 }
 
 Result<void> Run::blocking_connect() {
-  WEFT_TRY(const auto urls, environment_.blocking_servers(out_ / "start"));
+  WEFT_TRY(const TrainServers found, environment_.blocking_servers(out_ / "start"));
   WEFT_TRY(auto layout, WeightLayout::make(expected_tensors(model_)));
   ServerPoolOptions options;
   options.request_timeout = milliseconds(config_.server.request_timeout_s);
   // Nobody starts a spawned server again.
   options.patience = milliseconds(config_.server.spawn ? 0 : config_.server.patience_s);
   options.deltas = config_.server.deltas;
+  options.key = found.key;
+  options.ca_file = environment_.ca_file;
   options.print = [this](std::string_view line) { print(line); };
   options.stop = environment_.stop;
   auto servers = ServerPool::blocking_connect(
-      urls, std::make_shared<const WeightLayout>(std::move(layout)), std::move(options));
+      found.urls, std::make_shared<const WeightLayout>(std::move(layout)), std::move(options));
+  if (!servers && servers.error().code() == ErrorCode::kUnauthenticated) return servers.error();
   if (!servers) {
     return Error(servers.error().code(),
                  fmt::format("{} (`weft serve {} --deterministic` starts one that will do)",
@@ -82,7 +85,7 @@ Result<void> Run::blocking_publish_again(std::uint64_t version) {
 Result<void> Run::blocking_check_versions(const Experience& experience, std::uint64_t offset,
                                           StepMetrics& metrics) {
   const Stopwatch clock;
-  WEFT_TRY(const VersionCounts counts, sync_->blocking_check(experience, offset));
+  WEFT_TRY(const VersionCounts counts, sync_->blocking_check(experience, offset, metrics.logprobs));
   metrics.versions += counts;
   metrics.check_ms += clock.ms();
   summary_.versions += counts;
@@ -102,29 +105,28 @@ Result<void> Run::check_bounds(const StepMetrics& metrics) const {
                  fmt::format("step {}: tokens come from up to {} versions before the newest one",
                              metrics.step, metrics.lag_max));
   }
-  if (!(metrics.logprob_max_abs_diff <= config_.check.max_logprob_diff)) {
-    return Error(
-        ErrorCode::kCorrupt,
-        fmt::format("step {}: trainer and server differ by {} on the log-probability of a "
-                    "token (check.max_logprob_diff is {})",
-                    metrics.step, metrics.logprob_max_abs_diff, config_.check.max_logprob_diff));
+  if (!(metrics.logprobs.most <= config_.check.max_logprob_diff)) {
+    return Error(ErrorCode::kCorrupt,
+                 fmt::format("step {}: trainer and server differ by {} on the log-probability of a "
+                             "token (check.max_logprob_diff is {})",
+                             metrics.step, metrics.logprobs.most, config_.check.max_logprob_diff));
   }
   return {};
 }
 
-Result<void> Run::check_finite(std::string_view where, double loss, double gradient_norm,
-                               double learning_rate) const {
+std::string Run::kept() const {
+  if (!std::filesystem::exists(out_ / "state.safetensors")) return "nothing was saved yet";
+  return fmt::format("{0}/checkpoint and {0}/state.safetensors are as they were saved last",
+                     out_.string());
+}
+
+Result<void> Run::check_finite(std::string_view where, const Policy& policy, double loss,
+                               double gradient_norm, double learning_rate) const {
   if (std::isfinite(loss) && std::isfinite(gradient_norm)) return {};
-  const std::string& tensor = policy_->non_finite_tensor();
-  const bool is_saved = std::filesystem::exists(out_ / "state.safetensors");
-  return Error(
-      ErrorCode::kInternal,
-      fmt::format("{}: {} is not finite (the learning rate is {:g}); {}", where,
-                  tensor.empty() ? "the loss" : "the gradient of " + tensor, learning_rate,
-                  is_saved ? fmt::format("{0}/checkpoint and {0}/state.safetensors are as they "
-                                         "were saved last",
-                                         out_.string())
-                           : "nothing was saved yet"));
+  const std::string& what = policy.non_finite();
+  return Error(ErrorCode::kInternal,
+               fmt::format("{}: {} is not finite (the learning rate is {:g}); {}", where,
+                           what.empty() ? "the loss" : what, learning_rate, kept()));
 }
 
 Result<void> Run::check_discriminating_share() const {
@@ -160,7 +162,9 @@ Result<void> Run::blocking_finish(std::optional<Error> failure) {
   summary_.seconds = seconds_before_ + clock_.seconds();
   if (failure) summary_.failure = failure->message();
   WEFT_TRY_VOID(blocking_write_file(out_ / "summary.json", summary_json(summary_, steps_)));
-  WEFT_TRY_VOID(blocking_write_file(out_ / "plot.svg", plot_svg(summary_, steps_)));
+  if (!steps_.empty()) {
+    WEFT_TRY_VOID(blocking_write_file(out_ / "plot.svg", plot_svg(summary_, steps_)));
+  }
   WEFT_TRY_VOID(blocking_write_file(out_ / "report.html",
                                     report_html(summary_, steps_, train_config_toml(config_))));
   if (failure) return std::move(*failure);

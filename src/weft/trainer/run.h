@@ -77,10 +77,10 @@ class Run {
   // Learning from tokens that are not what they seem is worse than stopping: kCorrupt where a count
   // of `metrics` is past its bound in [check].
   Result<void> check_bounds(const StepMetrics& metrics) const;
-  // A loss or a gradient that is not finite ends the run: kInternal naming `where` (the step), the
-  // tensor, and what is kept.
-  Result<void> check_finite(std::string_view where, double loss, double gradient_norm,
-                            double learning_rate) const;
+  // A loss, a gradient or weights of `policy` that are not finite end the run: kInternal naming
+  // `where` (the step), the tensor, and what is kept.
+  Result<void> check_finite(std::string_view where, const Policy& policy, double loss,
+                            double gradient_norm, double learning_rate) const;
   // The same as check_bounds() of the whole run.
   Result<void> check_discriminating_share() const;
 
@@ -102,6 +102,8 @@ class Run {
   Result<void> blocking_connect();
   // metrics.jsonl, and the state if there is one to go on from.
   Result<void> blocking_open_books();
+  // Which files of the last save are there, for an error.
+  std::string kept() const;
   RunState state_after(Phase phase, std::uint64_t step) const;
   Result<void> restore(const RunState& state);
 

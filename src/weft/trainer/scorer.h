@@ -1,6 +1,7 @@
 #pragma once
 // Scorers that need no model: rules in C++, and another program over HTTP.
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -30,13 +31,16 @@ struct HttpScorerOptions {
   unsigned retries = 5;                       // of one request, in a row
   std::chrono::milliseconds first_wait{100};  // before a retry; doubled with each, up to 5 s
   std::uint64_t batch = 256;                  // samples in one request
+  std::string ca_file{};                      // of https; as in http::ClientOptions
+  const std::atomic<bool>* stop = nullptr;    // ends what goes on; must outlive the scorer
 };
 
 // Sends samples to another program:
 //   POST URL   {"samples": [{"question", "answer", "ended", "question_ids", "answer_ids"}, ...]}
 //   200        {"scores": [0.75, null, ...]}, one for each sample; null: it has no score for that
 // Anything else is tried again, unless its status says that the request is wrong (400 to 499, save
-// 408 and 429). Errors: kInvalidArgument for a URL that is none.
+// 408 and 429). Errors: kInvalidArgument for a URL
+// that is none; of scoring kCancelled after `stop`, too.
 Result<std::unique_ptr<Scorer>> make_http_scorer(const HttpScorerOptions& options);
 
 }  // namespace weft

@@ -11,11 +11,22 @@
 namespace weft {
 namespace {
 
-Result<std::string> blocking_get(http::Client& server, std::string target) {
+// Errors: of a server that wants another key, or one, with what helps; of the connection.
+Result<http::Response> blocking_send(http::Client& server, std::string method, std::string target,
+                                     std::string body = "") {
   http::Request request;
-  request.method = "GET";
+  request.method = std::move(method);
   request.target = std::move(target);
+  if (!body.empty()) request.headers = {{"Content-Type", "application/json"}};
+  request.body = std::move(body);
   WEFT_TRY(http::Response response, server.blocking_send(request));
+  if (response.status != error_traits(ErrorCode::kUnauthenticated).http_status) return response;
+  return Error(ErrorCode::kUnauthenticated,
+               "it asks for another key: --key, --key-file or WEFT_KEY must have its admin key");
+}
+
+Result<std::string> blocking_get(http::Client& server, std::string target) {
+  WEFT_TRY(http::Response response, blocking_send(server, "GET", std::move(target)));
   if (response.status != 200) return peer_error(response);
   return std::move(response.body);
 }
@@ -47,13 +58,10 @@ Result<void> check_tensors(const Manifest& served, const WeightLayout& layout) {
 }
 
 Result<void> blocking_check_vocabulary(http::Client& server) {
-  http::Request request;
-  request.method = "POST";
-  request.target = "/tokenize";
-  request.headers = {{"Content-Type", "application/json"}};
-  request.body = boost::json::serialize(
-      boost::json::object{{"prompt", Vocabulary::kCharacters}, {"add_special_tokens", false}});
-  WEFT_TRY(const http::Response response, server.blocking_send(request));
+  WEFT_TRY(const http::Response response,
+           blocking_send(server, "POST", "/tokenize",
+                         boost::json::serialize(boost::json::object{
+                             {"prompt", Vocabulary::kCharacters}, {"add_special_tokens", false}})));
   if (response.status != 200) return {};
   WEFT_TRY(const boost::json::value root, parse_json(response.body));
   const auto* tokens = try_field(root, "tokens");
@@ -68,9 +76,18 @@ Result<void> blocking_check_vocabulary(http::Client& server) {
   return {};
 }
 
+// Keys are asked for before anything else; these requests are wrong, and change nothing.
+Result<void> blocking_check_key(http::Client& server) {
+  for (const char* target : {"/inference/v1/generate", "/weft/v1/uploads"}) {
+    WEFT_TRY_VOID(blocking_send(server, "POST", target, "{}"));
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<void> blocking_check_server(http::Client& server, const WeightLayout& layout) {
+  WEFT_TRY_VOID(blocking_check_key(server));
   WEFT_TRY(const std::string current, blocking_get(server, "/weft/v1/versions/current"));
   WEFT_TRY(const boost::json::value version, parse_json(current));
   const auto* id = try_field(version, "id");

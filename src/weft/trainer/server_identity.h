@@ -11,8 +11,9 @@
 namespace weft {
 
 // The tensors that it serves must have the names and shapes of `layout`, and it must turn the
-// characters of the tasks into their ids (one without a tokenizer is taken as it is). Blocks.
-// Errors: kConflict saying what differs; the server's.
+// characters of the tasks into their ids (one without a tokenizer is taken as it is). The key that
+// is sent must open what a run needs: to generate, to push, to read versions. Blocks. Errors:
+// kConflict saying what differs; kUnauthenticated; the server's.
 Result<void> blocking_check_server(http::Client& server, const WeightLayout& layout);
 
 }  // namespace weft

@@ -90,6 +90,14 @@ Result<std::unique_ptr<ServerPool>> ServerPool::blocking_connect(
     clients.push_back(pool->servers_.back()->client.get());
   }
   constexpr auto kAll = std::numeric_limits<std::uint64_t>::max();
+  if (pool->options_.stop != nullptr) {
+    pool->watcher_.emplace(*pool->options_.stop, [servers = std::span(pool->servers_)] {
+      for (const auto& server : servers) {
+        server->client->cancel();
+        server->probe->cancel();
+      }
+    });
+  }
   pool->publisher_.emplace(std::move(clients), pool->options_.deltas ? kAll : 0);
   return pool;
 }
@@ -100,6 +108,8 @@ Result<void> ServerPool::blocking_add(const std::string& text) {
   http::ClientOptions options;
   options.request_timeout = options_.request_timeout;
   options.idle_timeout = options.request_timeout;  // a generation answers when it is done
+  options.key = options_.key;
+  options.ca_file = options_.ca_file;
   server->client = http::Client::make(url, options);
   options.connect_timeout = options.request_timeout = options.idle_timeout = kProbeTimeout;
   server->probe = http::Client::make(std::move(url), options);
@@ -167,14 +177,11 @@ Result<void> ServerPool::blocking_bring_up(Server& server) {
 Result<void> ServerPool::blocking_wait_for_one(const std::optional<Error>& why) {
   const auto start = now();
   while (up_servers().empty()) {
-    if (options_.stop != nullptr && options_.stop->load()) {
-      return Error(ErrorCode::kCancelled, "interrupted");
-    }
     const auto waited = now() - start;
     if (waited >= options_.patience) {
       return why.value_or(Error(ErrorCode::kDisconnected, "no server is there any more"));
     }
-    std::this_thread::sleep_for(kProbeInterval);
+    WEFT_TRY_VOID(blocking_pause(kProbeInterval, options_.stop));
     WEFT_TRY_VOID(blocking_take_back());
   }
   return {};

@@ -20,6 +20,7 @@
 #include "weft/http/client.h"
 #include "weft/tensor/weight_set.h"
 #include "weft/trainer/rollout.h"
+#include "weft/trainer/stop_watcher.h"
 #include "weft/transfer/delta_publisher.h"
 
 namespace weft {
@@ -29,9 +30,11 @@ struct ServerPoolOptions {
   // How long to wait for a server when there is none left. 0: the first that is lost when no other
   // is there ends the run.
   std::chrono::milliseconds patience{60'000};
-  bool deltas = true;  // versions go as what changed since the last one
+  bool deltas = true;   // versions go as what changed since the last one
+  std::string key;      // the servers' admin key, as in http::ClientOptions
+  std::string ca_file;  // likewise
   std::function<void(std::string_view line)> print = [](std::string_view) {};
-  const std::atomic<bool>* stop = nullptr;  // looked at while it waits
+  const std::atomic<bool>* stop = nullptr;  // ends what goes on; must outlive the pool
 };
 
 // Of one version, over all servers.
@@ -114,6 +117,7 @@ class ServerPool {
   mutable std::mutex mutex_;        // of what follows
   std::deque<std::string> labels_;  // the newest that were published
   PoolCounts counts_;
+  std::optional<StopWatcher> watcher_;  // of the servers: ends first
 };
 
 }  // namespace weft

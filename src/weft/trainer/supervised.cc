@@ -66,8 +66,8 @@ Result<double> fine_tune_step(Run& run, std::uint64_t step) {
   });
   const double learning_rate = learning_rate_at(sft, step, sft.max_steps);
   const double norm = run.policy().step(learning_rate);
-  WEFT_TRY_VOID(
-      run.check_finite(fmt::format("fine-tuning step {}", step), loss, norm, learning_rate));
+  WEFT_TRY_VOID(run.check_finite(fmt::format("fine-tuning step {}", step), run.policy(), loss, norm,
+                                 learning_rate));
   return loss;
 }
 

@@ -17,7 +17,8 @@
 namespace weft {
 namespace {
 
-Result<std::unique_ptr<Scorer>> blocking_make_scorer(Run& run) {
+Result<std::unique_ptr<Scorer>> blocking_make_scorer(Run& run,
+                                                     const TrainEnvironment& environment) {
   const ScoreSection& score = run.config().score;
   if (score.kind == "rule") return make_rule_scorer(run.task(), score.rules);
   if (score.kind == "reward_model") {
@@ -33,6 +34,8 @@ Result<std::unique_ptr<Scorer>> blocking_make_scorer(Run& run) {
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(score.timeout_s * 1e3));
   options.retries = static_cast<unsigned>(score.retries);
   options.batch = score.batch;
+  options.ca_file = environment.ca_file;
+  options.stop = environment.stop;
   return make_http_scorer(options);
 }
 
@@ -56,9 +59,8 @@ Result<void> blocking_show(Run& run) {
   return run.blocking_finish(std::nullopt);
 }
 
-Result<void> blocking_improve_policy(Run& run) {
-  WEFT_TRY(const std::unique_ptr<Scorer> scorer, blocking_make_scorer(run));
-  const std::unique_ptr<ExperienceSource> source = make_source(run, *scorer);
+Result<void> blocking_improve_policy(Run& run, Scorer& scorer) {
+  const std::unique_ptr<ExperienceSource> source = make_source(run, scorer);
   const auto algorithm = make_algorithm(run.config(), run.task().max_answer_tokens());
   Result<void> improved = blocking_improve(run, *source, *algorithm);
   // A run that failed its own checks says so in its summary; one that was cut off has none.
@@ -71,9 +73,19 @@ Result<void> blocking_improve_policy(Run& run) {
 
 Result<void> blocking_train(const TrainConfig& config, const TrainEnvironment& environment) {
   WEFT_TRY(const auto run, Run::blocking_start(config, environment));
+  const bool improves = uses_section(config, "score");
+  // One that is not there is noticed before anything is learned; one of the run's own comes later.
+  const bool trains_scorer = improves && uses_section(config, "reward_model");
+  std::unique_ptr<Scorer> scorer;
+  if (improves && !trains_scorer) {
+    WEFT_TRY(scorer, blocking_make_scorer(*run, environment));
+  }
   WEFT_TRY_VOID(blocking_fine_tune(*run));
   if (config.algorithm == "sft") return blocking_show(*run);
-  if (config.algorithm != "reward_model") return blocking_improve_policy(*run);
+  if (trains_scorer) {
+    WEFT_TRY(scorer, blocking_make_scorer(*run, environment));
+  }
+  if (improves) return blocking_improve_policy(*run, *scorer);
   WEFT_TRY_VOID(blocking_train_reward_model(*run, run->out() / "checkpoint"));
   return run->blocking_finish(std::nullopt);
 }

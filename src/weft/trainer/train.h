@@ -14,15 +14,21 @@
 
 namespace weft {
 
+// The servers that generate for a run.
+struct TrainServers {
+  std::vector<std::string> urls;
+  std::string key;  // their admin key; "" where they have none
+};
+
 // What a run needs of the process it runs in. All must outlive the run.
 struct TrainEnvironment {
-  // Answers the URLs of servers of the model in `folder` (any weights), started or found. Blocks.
-  std::function<Result<std::vector<std::string>>(const std::filesystem::path& folder)>
-      blocking_servers;
+  // Servers of the model in `folder` (any weights), started or found. Blocks.
+  std::function<Result<TrainServers>(const std::filesystem::path& folder)> blocking_servers;
+  std::string ca_file;  // of servers and scorers with https; as in http::ClientOptions
   std::function<void(std::string_view line)> print;  // for people; called from any thread
   // Shows a block of lines in place of the one before. Empty: steps are printed, a line each.
   std::function<void(std::string_view block)> show;
-  const std::atomic<bool>* stop = nullptr;  // looked at between steps
+  const std::atomic<bool>* stop = nullptr;  // looked at between steps, and while it waits
   bool resume = false;                      // go on from the state that was saved in config.out
 };
 

@@ -73,8 +73,9 @@ void shuffle(LearningPlan& plan, std::uint64_t seed) {
 // The policy's own scores of the step's tokens, as they come in, against the servers'.
 struct PolicyUpdate::Comparison {
   std::string_view version;
-  double most = 0, sum = 0, entropy = 0;
-  std::size_t compared = 0, tokens = 0;
+  LogprobDifferences& differences;
+  double entropy = 0;
+  std::size_t tokens = 0;
 
   void add(const Experience& experience, std::span<const std::size_t> answers,
            const TokenScores& scores) {
@@ -83,24 +84,12 @@ struct PolicyUpdate::Comparison {
       const Rollout& rollout = experience.rollouts[i];
       for (const VersionSpan& span : rollout.versions) {
         if (span.label != version) continue;
-        for (std::size_t tok = span.begin; tok < span.end; ++tok) {
-          const double difference = std::abs(scores.logprobs[first + tok] - rollout.logprobs[tok]);
-          // A comparison that NaN fails would hide it.
-          if (!(difference <= most)) most = difference;
-          sum += difference;
-          ++compared;
-        }
+        differences.add(std::span(scores.logprobs).subspan(first), rollout, span);
       }
       first += rollout.tokens.size();
     }
     tokens += first;
     entropy += std::accumulate(scores.entropies.begin(), scores.entropies.end(), 0.0);
-  }
-
-  void report(StepMetrics& metrics) const {
-    metrics.logprob_max_abs_diff = most;
-    metrics.logprob_mean_abs_diff = compared == 0 ? 0 : sum / static_cast<double>(compared);
-    metrics.entropy = entropy / static_cast<double>(tokens);
   }
 };
 
@@ -123,22 +112,23 @@ StepData PolicyUpdate::make_data(const Experience& experience) {
 void PolicyUpdate::learn(const Experience& experience, std::string_view newest,
                          StepMetrics& metrics) {
   const RlSection& rl = config_.rl;
-  Comparison comparison{.version = newest};
+  Comparison comparison{.version = newest, .differences = metrics.logprobs};
   StepData data = make_data(experience);
   // With one gradient, from tokens of one version, its own pass gives the scores.
   const bool is_lagged = !comes_from(experience, newest);
+  const bool has_importance = is_lagged && algorithm_.importance() != Importance::kNone;
   const bool scores_first =
-      algorithm_.needs_values() || rl.epochs * rl.minibatches > 1 || is_lagged;
-  if (scores_first) score_first(data, is_lagged, comparison, metrics);
+      algorithm_.needs_values() || rl.epochs * rl.minibatches > 1 || has_importance;
+  if (scores_first) score_first(data, has_importance, comparison, metrics);
   LearningPlan plan = algorithm_.prepare(data, metrics);
   if (!scores_first) score_rest(experience, plan.answers, comparison);
   measure_kl(data, metrics);
   take_steps(data, std::move(plan), scores_first ? nullptr : &comparison, metrics);
-  comparison.report(metrics);
+  metrics.entropy = comparison.entropy / static_cast<double>(comparison.tokens);
 }
 
 // The policy's scores of all answers before the update.
-void PolicyUpdate::score_first(StepData& data, bool is_lagged, Comparison& comparison,
+void PolicyUpdate::score_first(StepData& data, bool has_importance, Comparison& comparison,
                                StepMetrics& metrics) {
   const Experience& experience = data.experience;
   std::vector<std::vector<double>> logprobs;
@@ -148,12 +138,16 @@ void PolicyUpdate::score_first(StepData& data, bool is_lagged, Comparison& compa
     split(experience, answers, scores.logprobs, logprobs);
     split(experience, answers, scores.values, data.values);
   });
-  if (!is_lagged) return;
+  if (!has_importance) return;
+  const double cap = config_.rl.max_importance_weight;
   for (std::size_t i = 0; i < logprobs.size(); ++i) {
-    data.importance.push_back(truncated_importance_weights(logprobs[i], data.old_logprobs[i],
-                                                           config_.rl.max_importance_weight));
-    metrics.tokens_truncated += static_cast<std::uint64_t>(
-        std::ranges::count(data.importance.back(), config_.rl.max_importance_weight));
+    const auto& sampled = data.old_logprobs[i];
+    data.importance.push_back(
+        algorithm_.importance() == Importance::kToken
+            ? truncated_importance_weights(logprobs[i], sampled, cap)
+            : std::vector(sampled.size(), truncated_answer_importance(logprobs[i], sampled, cap)));
+    metrics.tokens_truncated +=
+        static_cast<std::uint64_t>(std::ranges::count(data.importance.back(), cap));
   }
   data.old_logprobs = std::move(logprobs);
 }

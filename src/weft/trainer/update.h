@@ -22,14 +22,15 @@ class PolicyUpdate {
       : config_(config), policy_(policy), reference_(reference), algorithm_(algorithm) {}
 
   // `newest` is the label of the version that the policy still is. Sets the metrics of learning,
-  // among them the differences of log-probabilities between it and the servers, over the tokens
-  // that come from that version. Stops where loss or gradient are not finite, as the metrics say.
+  // and adds the differences of log-probabilities between it and the servers, over the tokens that
+  // come from that version. Stops where loss or gradient are not finite, as the metrics say.
   void learn(const Experience& experience, std::string_view newest, StepMetrics& metrics);
 
  private:
   struct Comparison;
   StepData make_data(const Experience& experience);
-  void score_first(StepData& data, bool is_lagged, Comparison& comparison, StepMetrics& metrics);
+  void score_first(StepData& data, bool has_importance, Comparison& comparison,
+                   StepMetrics& metrics);
   void score_rest(const Experience& experience, std::span<const std::size_t> learned,
                   Comparison& comparison);
   void take_steps(const StepData& data, LearningPlan plan, Comparison* comparison,

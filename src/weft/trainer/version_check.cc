@@ -79,33 +79,47 @@ void VersionCheck::remember(std::string label, std::shared_ptr<const WeightSet> 
 }
 
 Result<VersionCounts> VersionCheck::blocking_check(
-    std::span<const std::vector<std::uint32_t>> prompts, std::span<const Rollout> rollouts) {
+    std::span<const std::vector<std::uint32_t>> prompts, std::span<const Rollout> rollouts,
+    LogprobDifferences& differences) {
   VersionCounts counts;
   for (const Rollout& rollout : rollouts) counts.checked += rollout.tokens.size();
   std::uint64_t right = 0;
   for (std::size_t newer = 1; newer < versions_.size(); ++newer) {
     std::vector<TokenSequence> sequences;
-    std::vector<std::pair<const Rollout*, VersionSpan>> sources;
+    std::vector<Part> parts;
     for (std::size_t i = 0; i < rollouts.size(); ++i) {
       for (const VersionSpan& span : rollouts[i].versions) {
         if (span.label != versions_[newer].label) continue;
         sequences.push_back({prompts[i], rollouts[i].tokens});
-        sources.emplace_back(&rollouts[i], span);
+        parts.push_back({&rollouts[i], span});
       }
     }
     if (sequences.empty()) continue;
     WEFT_TRY(const auto named, blocking_score(versions_[newer], sequences));
     WEFT_TRY(const auto before, blocking_score(versions_[newer - 1], sequences));
     for (std::size_t i = 0; i < sequences.size(); ++i) {
-      const auto& [rollout, span] = sources[i];
+      const auto& [rollout, span] = parts[i];
       for (std::size_t tok = span.begin; tok < span.end; ++tok) {
         right += same_bits(named[i][tok], rollout->logprobs[tok]) ? 1 : 0;
         counts.discriminating += same_bits(before[i][tok], named[i][tok]) ? 0 : 1;
       }
     }
+    const bool is_newest = newer + 1 == versions_.size();
+    if (policy_ != nullptr && !is_newest) compare(versions_[newer], sequences, parts, differences);
   }
   counts.wrong = counts.checked - right;
   return counts;
+}
+
+void VersionCheck::compare(const Version& version, std::span<const TokenSequence> sequences,
+                           std::span<const Part> parts, LogprobDifferences& differences) {
+  policy_->read_weights(*version.weights);
+  const TokenScores scores = policy_->score(sequences);
+  std::span<const double> left = scores.logprobs;
+  for (const Part& part : parts) {
+    differences.add(left, *part.rollout, part.span);
+    left = left.subspan(part.rollout->tokens.size());
+  }
 }
 
 Result<std::vector<std::vector<float>>> VersionCheck::blocking_score(

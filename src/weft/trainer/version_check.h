@@ -15,6 +15,7 @@
 #include "weft/base/result.h"
 #include "weft/engine/engine.h"
 #include "weft/tensor/weight_set.h"
+#include "weft/trainer/logprob_differences.h"
 #include "weft/trainer/policy.h"
 #include "weft/trainer/rollout.h"
 
@@ -39,19 +40,30 @@ class VersionCheck {
                                      std::shared_ptr<const WeightSet> first,
                                      std::size_t kept_versions = 4);
 
+  // Takes a policy of the same model, whose weights will be those of one version after the other,
+  // to compare log-probabilities with, where a policy that learns has gone on.
+  void compare_with(std::unique_ptr<Policy> policy) { policy_ = std::move(policy); }
+
   // From now on `label` means `weights`.
   void remember(std::string label, std::shared_ptr<const WeightSet> weights);
 
   // Counts all tokens of `rollouts`, each the answer to the prompt at its place in `prompts`. An
   // answer that spans an update must have been computed again at it (`on_update`: "recompute"), so
-  // that each token comes from one version alone. Blocks. Errors: the engine's.
+  // that each token comes from one version alone. Adds to `differences` what the policy, if there
+  // is one, says of tokens of older versions than the newest. Blocks. Errors: the engine's.
   Result<VersionCounts> blocking_check(std::span<const std::vector<std::uint32_t>> prompts,
-                                       std::span<const Rollout> rollouts);
+                                       std::span<const Rollout> rollouts,
+                                       LogprobDifferences& differences);
 
  private:
   struct Version {
     std::string label;
     std::shared_ptr<const WeightSet> weights;
+  };
+  // An answer with a part that comes from one version.
+  struct Part {
+    const Rollout* rollout;
+    VersionSpan span;
   };
   VersionCheck(std::unique_ptr<Engine> engine, std::size_t kept_versions)
       : engine_(std::move(engine)), kept_versions_(kept_versions) {}
@@ -60,7 +72,12 @@ class VersionCheck {
   Result<std::vector<std::vector<float>>> blocking_score(const Version& version,
                                                          std::span<const TokenSequence> sequences);
 
+  // Of `parts`, which come from `version`.
+  void compare(const Version& version, std::span<const TokenSequence> sequences,
+               std::span<const Part> parts, LogprobDifferences& differences);
+
   std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Policy> policy_;
   std::size_t kept_versions_;
   std::deque<Version> versions_;  // oldest first
 };

@@ -23,6 +23,7 @@ Result<std::unique_ptr<WeightSync>> WeightSync::create(const TrainConfig& config
   // too old others are.
   const std::size_t kept = config.flow.asynchronous ? config.flow.max_lag + 4 : 4;
   WEFT_TRY(sync->versions_, VersionCheck::create(model, sync->published_, kept));
+  if (config.flow.asynchronous) sync->versions_->compare_with(policy.clone());
   return sync;
 }
 
@@ -85,8 +86,8 @@ Result<void> WeightSync::restore(std::uint64_t version, std::span<const StateTen
   return {};
 }
 
-Result<VersionCounts> WeightSync::blocking_check(const Experience& experience,
-                                                 std::uint64_t offset) {
+Result<VersionCounts> WeightSync::blocking_check(const Experience& experience, std::uint64_t offset,
+                                                 LogprobDifferences& differences) {
   const std::size_t all = experience.rollouts.size();
   const std::size_t count = std::min<std::size_t>(all, config_->check.rescored_sequences);
   std::vector<std::vector<std::uint32_t>> prompts;
@@ -96,7 +97,7 @@ Result<VersionCounts> WeightSync::blocking_check(const Experience& experience,
     prompts.push_back(experience.prompts[place]);
     rollouts.push_back(experience.rollouts[place]);
   }
-  return versions_->blocking_check(prompts, rollouts);
+  return versions_->blocking_check(prompts, rollouts, differences);
 }
 
 Result<std::shared_ptr<const WeightSet>> WeightSync::weights_of(const Policy& policy) const {

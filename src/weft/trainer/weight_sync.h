@@ -35,8 +35,10 @@ class WeightSync {
   // and version.
   Result<void> blocking_publish(const Policy& policy, std::uint64_t version, StepMetrics& metrics);
 
-  // Scores some evenly spaced answers again, others at each `offset`. Blocks. Errors: the engine's.
-  Result<VersionCounts> blocking_check(const Experience& experience, std::uint64_t offset);
+  // Scores some evenly spaced answers again, others at each `offset`; in the asynchronous flow it
+  // also compares log-probabilities, as VersionCheck does. Blocks. Errors: the engine's.
+  Result<VersionCounts> blocking_check(const Experience& experience, std::uint64_t offset,
+                                       LogprobDifferences& differences);
 
   // What was published last.
   const std::shared_ptr<const WeightSet>& published() const { return published_; }
