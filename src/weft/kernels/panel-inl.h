@@ -290,12 +290,21 @@ void matmul_panel(const Operands& in, std::size_t rows, std::size_t n_begin, std
         NextPanel next = {last ? in.weights + (n + kPanelColumns) * w_stride
                                : in.weights + n * w_stride + (k + kPanelDepth) * W::kSize,
                           w_stride, std::bit_width(kLines) - 1, 0, kPanelColumns * kLines};
+        // With many tiles each fetches a few lines before it begins, and memory is busy all the
+        // time.
+        const std::size_t tiles = whole_tiles(block_end - block) / kTileRows;
+        const std::size_t share = (next.end + tiles - 1) / tiles;
+        const bool spread = share <= 8;
         for (std::size_t row = block; row < block_end; row += kTileRows) {
           const float* a = in.packed + k * whole_tiles(rows) + row * depth;
           const std::size_t count = std::min(kTileRows, rows - row);
           const Output at = {out.c + row * out.stride + n, out.stride};
+          if (spread) {
+            for (std::size_t i = 0; i < share; ++i) next.fetch(i);
+            next.begin += share;
+          }
           if (count == kTileRows && columns == kPanelColumns) {
-            if (next.begin < next.end) {
+            if (!spread && next.begin < next.end) {
               panel_tile<true>(a, panel, depth, k == 0, next, at);
               next.begin += depth;
             } else {
