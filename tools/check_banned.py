@@ -16,7 +16,7 @@ RULES = [
      "clang 14 cannot compile libstdc++ 12's views"),
     (r"\bdetached\b", r"^src/weft/(?!http/)", "every task has an owner"),
     (r"(?<!asm )(?<!asm__ )\bvolatile\b", r"^src/(?!.*(_test|_bench)\.cc)", "not a synchronisation tool"),
-    (r"\b(sleep_for|usleep)\b", r"^src/(?!.*_test\.cc|weft/transfer/(publisher|puller)\.cc|weft/transfer/internal/retry\.h|weft/trainer/(http_scorer|sampling|server_pool)\.cc)", "wait for an event, with a deadline (calls that are made again back off; sampling.cc holds back what a fault says)"),
+    (r"\b(sleep_for|usleep)\b", r"^src/(?!.*_test\.cc|weft/transfer/(publisher|puller)\.cc|weft/transfer/internal/retry\.h|weft/trainer/(sampling\.cc|stop_watcher\.h))", "wait for an event, with a deadline (calls that are made again back off; sampling.cc holds back what a fault says; a signal handler wakes nobody, so stop_watcher.h looks)"),
     (r"\b(std::rand|rand|srand)\(", r"", "random numbers have a seed"),
     (r"\bassert\(", r"^src/|^apps/", "WEFT_CHECK for what cannot happen, Result for input"),
     (r"\[=\]", r"", "name what a lambda captures"),

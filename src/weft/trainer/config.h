@@ -108,7 +108,7 @@ struct ServerSection {
   bool spawn = true;
   std::vector<std::string> url;
   std::uint64_t threads = 2;
-  bool deltas = true;
+  std::string deltas = "auto";
   double patience_s = 60;
   double start_timeout_s = 60;
   double request_timeout_s = 120;

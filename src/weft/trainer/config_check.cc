@@ -78,6 +78,7 @@ Result<void> check_words(const TrainConfig& config) {
   WEFT_TRY_VOID(check_word("kl.estimator", config.kl.estimator, {"k1", "k2", "k3"}));
   WEFT_TRY_VOID(
       check_word("grpo.mean_over", config.grpo.mean_over, {"tokens", "answers", "longest"}));
+  WEFT_TRY_VOID(check_word("server.deltas", config.server.deltas, {"auto", "on", "off"}));
   return check_word("dpo.loss", config.dpo.loss, {"dpo", "ipo"});
 }
 

@@ -151,7 +151,8 @@ void visit_keys(Config& config, Visit&& visit) {
         "running servers instead, for example [\"http://127.0.0.1:8000\"]");
   visit("server", "threads", server.threads, Range{1, 1024}, "of a spawned server");
   visit("server", "deltas", server.deltas, Range{},
-        "send what changed since the last version, which is kept in memory for it");
+        "send what changed since the last version, which is kept in memory for it: `on`, `off`, or "
+        "`auto`: to servers at a `url`; on one machine all of it is there sooner");
   visit(
       "server", "patience_s", server.patience_s, Range{0, 86400},
       "seconds to wait for a server when none answers; a spawned one that ended is not waited for");

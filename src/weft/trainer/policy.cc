@@ -455,9 +455,10 @@ void TorchPolicy::write_weights(WeightSet& out) const {
   for (const Parameter& parameter : parameters_) {
     const auto index = out.layout().try_find(parameter.name);
     if (!index) continue;
-    const at::Tensor bf16 = parameter.rounded.detach().to(at::kBFloat16).contiguous();
-    WEFT_CHECK(out.tensor(*index).size() == bf16.nbytes());
-    std::memcpy(out.tensor(*index).data(), bf16.const_data_ptr(), bf16.nbytes());
+    const auto bytes = out.tensor(*index);
+    const at::Tensor bf16 = at::from_blob(bytes.data(), parameter.rounded.sizes(), at::kBFloat16);
+    WEFT_CHECK(bytes.size() == bf16.nbytes());
+    bf16.copy_(parameter.rounded.detach());
   }
 }
 

@@ -50,7 +50,8 @@ Result<void> Run::blocking_connect() {
   options.request_timeout = milliseconds(config_.server.request_timeout_s);
   // Nobody starts a spawned server again.
   options.patience = milliseconds(config_.server.spawn ? 0 : config_.server.patience_s);
-  options.deltas = config_.server.deltas;
+  const ServerSection& server = config_.server;
+  options.deltas = server.deltas == "on" || (server.deltas == "auto" && !server.spawn);
   options.key = found.key;
   options.ca_file = environment_.ca_file;
   options.print = [this](std::string_view line) { print(line); };
