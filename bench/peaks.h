@@ -7,7 +7,7 @@
 
 namespace weft::bench {
 
-// Reads all of `bytes` once with so many threads. Bytes a second. Blocks.
+// Reads all of `bytes` eight times with so many threads. Bytes a second. Blocks.
 double blocking_read_rate(std::span<const std::byte> bytes, unsigned threads);
 // fp32 multiplications and additions (two for each FMA) a second, registers alone, for some 50 ms.
 // Blocks.
