@@ -21,14 +21,18 @@ AsynchronousSource::~AsynchronousSource() {
 }
 
 // At most max_lag batches are ahead of the one that the trainer waits for: each of them is learned
-// from one version later, so none is older than the bound by itself.
+// from one version later, so none is older than the bound by itself. And none is begun while one
+// waits for the trainer: it would only be older when its turn comes.
 void AsynchronousSource::generate(std::uint64_t first_step) {
   set_thread_name("weft-sample");
   const std::uint64_t max_lag = run_.config().flow.max_lag;
   for (std::uint64_t made = 0;; ++made) {
     {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return stopped_ || (made < wanted_ && made <= taken_ + max_lag); });
+      changed_.wait(lock, [&] {
+        const bool waits = !ready_.empty() && ready_.front().at <= now();
+        return stopped_ || (made < wanted_ && made <= taken_ + max_lag && !waits);
+      });
       if (stopped_) return;
     }
     auto batch = blocking_collect(run_, scorer_, first_step + made);
