@@ -156,28 +156,33 @@ struct Output {
 };
 
 #if HWY_TARGET == HWY_AVX2
-// Four rows and three columns need all 16 registers, and GCC 12 does not find how: it spills sums,
-// and a sum that goes through memory waits for it at every step (64 GFLOP/s and not 95).
-HWY_INLINE void add_products_in_place(const float* a, const V (&columns)[3], V (&sums)[12]) {
+// sums[3 r + j] += x_r * columns[j] for four rows and three columns, x_r as `load` reads it from
+// `a` + r * `stride` bytes. They need all 16 registers, and GCC 12 does not find how: it spills
+// sums, and a sum that goes through memory waits for it at every step (64 GFLOP/s and not 95).
 // clang-format off
-#define WEFT_ROW(offset, s0, s1, s2)             \
-  "vmovups " #offset "(%[a]), %[x]\n\t"          \
-  "vfmadd231ps %[w0], %[x], %[" #s0 "]\n\t"      \
-  "vfmadd231ps %[w1], %[x], %[" #s1 "]\n\t"      \
+#undef WEFT_ADD_ROW
+#define WEFT_ADD_ROW(load, stride, r, s0, s1, s2)      \
+  load " " #r "*" #stride "(%[a]), %[x]\n\t"           \
+  "vfmadd231ps %[w0], %[x], %[" #s0 "]\n\t"            \
+  "vfmadd231ps %[w1], %[x], %[" #s1 "]\n\t"            \
   "vfmadd231ps %[w2], %[x], %[" #s2 "]\n\t"
-  // clang-format on
+#undef WEFT_ADD_FOUR_ROWS
+#define WEFT_ADD_FOUR_ROWS(load, stride, at, columns, sums)                                         \
+  V x;                                                                                              \
+  __asm__ volatile(                                                                                 \
+      WEFT_ADD_ROW(load, stride, 0, s0, s1, s2) WEFT_ADD_ROW(load, stride, 1, s3, s4, s5)           \
+          WEFT_ADD_ROW(load, stride, 2, s6, s7, s8) WEFT_ADD_ROW(load, stride, 3, s9, s10, s11)     \
+      : [x] "=&x"(x.raw), [s0] "+x"(sums[0].raw), [s1] "+x"(sums[1].raw), [s2] "+x"(sums[2].raw),   \
+        [s3] "+x"(sums[3].raw), [s4] "+x"(sums[4].raw), [s5] "+x"(sums[5].raw),                     \
+        [s6] "+x"(sums[6].raw), [s7] "+x"(sums[7].raw), [s8] "+x"(sums[8].raw),                     \
+        [s9] "+x"(sums[9].raw), [s10] "+x"(sums[10].raw), [s11] "+x"(sums[11].raw)                  \
+      : [a] "r"(at), [w0] "x"(columns[0].raw), [w1] "x"(columns[1].raw), [w2] "x"(columns[2].raw)   \
+      : "memory")
+// clang-format on
+
+HWY_INLINE void add_products_in_place(const float* a, const V (&columns)[3], V (&sums)[12]) {
   static_assert(kDotDepth * sizeof(float) == 64);
-  V x;
-  __asm__ volatile(
-      WEFT_ROW(0, s0, s1, s2) WEFT_ROW(64, s3, s4, s5) WEFT_ROW(128, s6, s7, s8)
-          WEFT_ROW(192, s9, s10, s11)
-      : [x] "=&x"(x.raw), [s0] "+x"(sums[0].raw), [s1] "+x"(sums[1].raw), [s2] "+x"(sums[2].raw),
-        [s3] "+x"(sums[3].raw), [s4] "+x"(sums[4].raw), [s5] "+x"(sums[5].raw),
-        [s6] "+x"(sums[6].raw), [s7] "+x"(sums[7].raw), [s8] "+x"(sums[8].raw),
-        [s9] "+x"(sums[9].raw), [s10] "+x"(sums[10].raw), [s11] "+x"(sums[11].raw)
-      : [a] "r"(a), [w0] "x"(columns[0].raw), [w1] "x"(columns[1].raw), [w2] "x"(columns[2].raw)
-      : "memory");
-#undef WEFT_ROW
+  WEFT_ADD_FOUR_ROWS("vmovups", 64, a, columns, sums);
 }
 #endif
 

@@ -191,26 +191,8 @@ struct NextPanel {
 HWY_INLINE void add_outer_products(const float* a, const V (&columns)[kPanelVectors],
                                    V (&sums)[kTileRows * kPanelVectors]) {
 #if HWY_TARGET == HWY_AVX2
-  // As in add_products_in_place.
-  // clang-format off
-#define WEFT_ROW(offset, s0, s1, s2)              \
-  "vbroadcastss " #offset "(%[a]), %[x]\n\t"      \
-  "vfmadd231ps %[w0], %[x], %[" #s0 "]\n\t"       \
-  "vfmadd231ps %[w1], %[x], %[" #s1 "]\n\t"       \
-  "vfmadd231ps %[w2], %[x], %[" #s2 "]\n\t"
-  // clang-format on
   static_assert(kTileRows == 4 && kPanelVectors == 3);
-  V x;
-  __asm__ volatile(
-      WEFT_ROW(0, s0, s1, s2) WEFT_ROW(4, s3, s4, s5) WEFT_ROW(8, s6, s7, s8)
-          WEFT_ROW(12, s9, s10, s11)
-      : [x] "=&x"(x.raw), [s0] "+x"(sums[0].raw), [s1] "+x"(sums[1].raw), [s2] "+x"(sums[2].raw),
-        [s3] "+x"(sums[3].raw), [s4] "+x"(sums[4].raw), [s5] "+x"(sums[5].raw),
-        [s6] "+x"(sums[6].raw), [s7] "+x"(sums[7].raw), [s8] "+x"(sums[8].raw),
-        [s9] "+x"(sums[9].raw), [s10] "+x"(sums[10].raw), [s11] "+x"(sums[11].raw)
-      : [a] "r"(a), [w0] "x"(columns[0].raw), [w1] "x"(columns[1].raw), [w2] "x"(columns[2].raw)
-      : "memory");
-#undef WEFT_ROW
+  WEFT_ADD_FOUR_ROWS("vbroadcastss", 4, a, columns, sums);
 #else
   for (std::size_t r = 0; r < kTileRows; ++r) {
     const V x = hn::Set(DF(), a[r]);
