@@ -66,8 +66,7 @@ Result<std::unique_ptr<ChildServer>> blocking_spawn(const TrainConfig& config,
                        "--threads",      std::to_string(config.server.threads),
                        "--deterministic"};
   options.log = std::filesystem::path(config.out) / "server.log";
-  options.timeout =
-      std::chrono::milliseconds(static_cast<std::int64_t>(config.server.start_timeout_s * 1e3));
+  options.timeout = milliseconds(config.server.start_timeout_s);
   return ChildServer::blocking_start(options, stop_asked);
 }
 

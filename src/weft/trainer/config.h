@@ -3,6 +3,7 @@
 // means, its unit and its range stand in one table in config_keys-inl.h, which the parser and
 // `--print-config` share; what keys mean together in config_check.cc.
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -12,6 +13,11 @@
 #include "weft/base/result.h"
 
 namespace weft {
+
+// Of a key in seconds.
+inline std::chrono::milliseconds milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1e3));
+}
 
 struct ModelSection {
   std::uint64_t hidden_size = 128;

@@ -12,13 +12,6 @@
 #include "weft/trainer/save.h"
 
 namespace weft {
-namespace {
-
-std::chrono::milliseconds milliseconds(double seconds) {
-  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1e3));
-}
-
-}  // namespace
 
 Result<std::unique_ptr<Run>> Run::blocking_start(const TrainConfig& config,
                                                  const TrainEnvironment& environment) {

@@ -31,7 +31,7 @@ Result<std::unique_ptr<Scorer>> blocking_make_scorer(Run& run,
   }
   HttpScorerOptions options;
   options.url = score.url;
-  options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(score.timeout_s * 1e3));
+  options.timeout = milliseconds(score.timeout_s);
   options.retries = static_cast<unsigned>(score.retries);
   options.batch = score.batch;
   options.ca_file = environment.ca_file;
