@@ -12,7 +12,7 @@
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 
-#include "weft/trainer/packing.h"
+#include "weft/trainer/batch.h"
 
 namespace weft {
 namespace {
@@ -31,85 +31,29 @@ std::int64_t signed_size(std::uint64_t value) {
   return static_cast<std::int64_t>(value);
 }
 
-// What one forward pass needs of its sequences. Rows are padded on the right: a causal model's
-// answers do not depend on what stands behind them.
+at::Tensor indices(const std::vector<std::int64_t>& values) {
+  return at::tensor(values, at::kLong);
+}
+
+// A TokenBatch as tensors.
 struct Batch {
-  at::Tensor ids;        // [rows, tokens]; an answer's last token is fed only to be judged
-  at::Tensor positions;  // [rows, tokens]; undefined: every row counts from 0
-  at::Tensor mask;       // [rows, 1, tokens, tokens], what sees what; undefined: causal
-  at::Tensor places;     // [scored] into the flattened hidden states: where the next token is an
-                         // answer's, or (to be judged) where an answer ends
-  at::Tensor targets;    // [scored] those tokens; undefined to be judged
+  explicit Batch(const TokenBatch& tokens)
+      : ids(indices(tokens.ids).view({signed_size(tokens.rows), -1})),
+        places(indices(tokens.places)),
+        place_of(indices(tokens.place_of)),
+        targets(indices(tokens.targets)) {
+    if (tokens.sees.empty()) return;
+    positions = indices(tokens.positions).view(ids.sizes());
+    sees = at::from_blob(const_cast<std::uint8_t*>(tokens.sees.data()),
+                         {ids.size(0), 1, ids.size(1), ids.size(1)}, at::kByte)
+               .to(at::kBool);
+  }
+
+  at::Tensor ids;                        // [rows, tokens]
+  at::Tensor places, place_of, targets;  // as in TokenBatch
+  at::Tensor positions;                  // [rows, tokens]; undefined: every row counts from 0
+  at::Tensor sees;                       // [rows, 1, tokens, tokens]; undefined: causal
 };
-
-std::size_t fed_tokens(const TokenSequence& sequence) {
-  return sequence.prompt.size() + sequence.answer.size() - 1;
-}
-
-// One row a sequence; or several sequences in rows of `row_tokens`.
-Batch make_batch(std::span<const TokenSequence> sequences, std::size_t row_tokens) {
-  std::vector<std::size_t> lengths;
-  for (const TokenSequence& sequence : sequences) lengths.push_back(fed_tokens(sequence));
-  const auto rows = pack_rows(lengths, row_tokens);
-  std::size_t width = 0;
-  for (const auto& row : rows) {
-    std::size_t tokens = 0;
-    for (const std::size_t i : row) tokens += lengths[i];
-    width = std::max(width, tokens);
-  }
-  // The sequence that a token belongs to and its position there; padding belongs to none.
-  std::vector<std::int64_t> ids(rows.size() * width), owners(ids.size(), -1), positions(ids.size());
-  std::vector<std::size_t> begins(sequences.size());
-  for (std::size_t row = 0; row < rows.size(); ++row) {
-    std::size_t at = row * width;
-    for (const std::size_t i : rows[row]) {
-      begins[i] = at;
-      const TokenSequence& sequence = sequences[i];
-      for (std::size_t pos = 0; pos < lengths[i]; ++pos, ++at) {
-        ids[at] = pos < sequence.prompt.size() ? sequence.prompt[pos]
-                                               : sequence.answer[pos - sequence.prompt.size()];
-        owners[at] = static_cast<std::int64_t>(i);
-        positions[at] = static_cast<std::int64_t>(pos);
-      }
-    }
-  }
-  std::vector<std::int64_t> places, targets;
-  for (std::size_t i = 0; i < sequences.size(); ++i) {
-    for (std::size_t tok = 0; tok < sequences[i].answer.size(); ++tok) {
-      places.push_back(static_cast<std::int64_t>(begins[i] + sequences[i].prompt.size() + tok - 1));
-      targets.push_back(sequences[i].answer[tok]);
-    }
-  }
-  const std::int64_t height = static_cast<std::int64_t>(rows.size());
-  Batch batch{at::tensor(ids).view({height, -1}), {}, {}, at::tensor(places), at::tensor(targets)};
-  if (row_tokens > 0) {
-    batch.positions = at::tensor(positions).view({height, -1});
-    const at::Tensor owner = at::tensor(owners).view({height, -1});
-    batch.mask = owner.unsqueeze(2).eq(owner.unsqueeze(1)).tril().unsqueeze(1);
-  }
-  return batch;
-}
-
-// One row a sequence, to be judged at its end.
-Batch make_judged_batch(std::span<const TokenSequence> sequences) {
-  std::size_t width = 0;
-  for (const TokenSequence& sequence : sequences) {
-    width = std::max(width, fed_tokens(sequence) + 1);
-  }
-  std::vector<std::int64_t> ids, places;
-  for (const TokenSequence& sequence : sequences) {
-    const std::size_t begin = ids.size();
-    ids.insert(ids.end(), sequence.prompt.begin(), sequence.prompt.end());
-    ids.insert(ids.end(), sequence.answer.begin(), sequence.answer.end());
-    places.push_back(static_cast<std::int64_t>(ids.size()) - 1);
-    ids.resize(begin + width, 0);
-  }
-  return {at::tensor(ids).view({static_cast<std::int64_t>(sequences.size()), -1}),
-          {},
-          {},
-          at::tensor(places),
-          {}};
-}
 
 std::vector<double> doubles_of(const at::Tensor& tensor) {
   const at::Tensor values = tensor.detach().to(at::kDouble).contiguous();
@@ -289,8 +233,8 @@ at::Tensor TorchPolicy::attention(const LayerWeights& layer, const at::Tensor& x
   const at::Tensor cos = angles.cos(), sin = angles.sin();
   const at::Tensor mixed = at::scaled_dot_product_attention(
       rotate(q, cos, sin), rotate(k, cos, sin), v,
-      batch.mask.defined() ? std::optional(batch.mask) : std::nullopt, 0.0,
-      /*is_causal=*/!batch.mask.defined(), {},
+      batch.sees.defined() ? std::optional(batch.sees) : std::nullopt, 0.0,
+      /*is_causal=*/!batch.sees.defined(), {},
       /*enable_gqa=*/config_.num_kv_heads != config_.num_heads);
   return at::linear(mixed.transpose(1, 2).reshape({rows, tokens, -1}), layer.o, layer.o_bias);
 }
@@ -313,12 +257,18 @@ at::Tensor TorchPolicy::hidden_at(const Batch& batch) const {
 TorchPolicy::Scored TorchPolicy::scored(const Batch& batch) const {
   const at::Tensor hidden = hidden_at(batch);
   const at::Tensor all = at::log_softmax(at::linear(hidden, lm_head_), -1);
-  return {all.gather(1, batch.targets.unsqueeze(1)).squeeze(1), -(all.exp() * all).sum(1),
-          at::linear(hidden, scalar_head_).squeeze(1), all.argmax(1).eq(batch.targets)};
+  const auto of_scored = [&](const at::Tensor& at_places) {
+    return at_places.index_select(0, batch.place_of);
+  };
+  const at::Tensor chosen = batch.place_of * all.size(1) + batch.targets;
+  return {all.view(-1).index_select(0, chosen), of_scored(-(all.exp() * all).sum(1)),
+          of_scored(at::linear(hidden, scalar_head_).squeeze(1)),
+          of_scored(all.argmax(1)).eq(batch.targets)};
 }
 
 at::Tensor TorchPolicy::judged(std::span<const TokenSequence> sequences) const {
-  return at::linear(hidden_at(make_judged_batch(sequences)), scalar_head_).squeeze(1);
+  const Batch batch(make_judged_batch(sequences));
+  return at::linear(hidden_at(batch), scalar_head_).squeeze(1).index_select(0, batch.place_of);
 }
 
 TokenScores TorchPolicy::score(std::span<const TokenSequence> sequences) {
@@ -328,7 +278,7 @@ TokenScores TorchPolicy::score(std::span<const TokenSequence> sequences) {
 }
 
 TokenScores TorchPolicy::forward(std::span<const TokenSequence> sequences, std::size_t row_tokens) {
-  scored_ = scored(make_batch(sequences, row_tokens));
+  scored_ = scored(Batch(make_batch(sequences, row_tokens)));
   const at::Tensor greedy = scored_.greedy.contiguous();
   const bool* const is_greedy = greedy.const_data_ptr<bool>();
   TokenScores scores;

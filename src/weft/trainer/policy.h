@@ -20,18 +20,13 @@
 #include "weft/base/result.h"
 #include "weft/model/config.h"
 #include "weft/tensor/weight_set.h"
+#include "weft/trainer/batch.h"
 #include "weft/trainer/run_state.h"
 
 namespace weft {
 
 // The scalar head's name, [1, hidden_size], as transformers' *ForSequenceClassification has it.
 inline constexpr std::string_view kScalarHead = "score.weight";
-
-// A prompt and the answer that is scored after it. Neither is empty.
-struct TokenSequence {
-  std::vector<std::uint32_t> prompt;
-  std::vector<std::uint32_t> answer;
-};
 
 // Of the answers' tokens, sequence after sequence: [answer tokens of all sequences].
 struct TokenScores {
@@ -73,7 +68,7 @@ class Policy {
   virtual std::vector<double> judge(std::span<const TokenSequence> sequences) = 0;
 
   // One gradient: what score() gives, then backward() with the loss's derivatives. Several pairs
-  // before a step() add up. Sequences share rows of `row_tokens` if that is not 0 (packing.h).
+  // before a step() add up. Sequences share rows of `row_tokens` if that is not 0 (batch.h).
   virtual TokenScores forward(std::span<const TokenSequence> sequences,
                               std::size_t row_tokens = 0) = 0;
   // Requires: the last call was forward(), each part is empty or as long as the scores.

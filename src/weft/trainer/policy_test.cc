@@ -143,6 +143,39 @@ TEST(Policy, ScoresPackedSequencesAsAlone) {
               Pointwise(DoubleNear(1e-2), policy->score(kSequences).logprobs));
 }
 
+TEST(Policy, ScoresAnswersOfOnePromptAsAlone) {
+  const auto policy = make_policy(tiny(Architecture::kQwen3), 1);
+  const auto alone = make_policy(tiny(Architecture::kQwen3), 1);
+  take_steps(*policy, 2);
+  take_steps(*alone, 2);
+  const std::vector<TokenSequence> group{
+      {{1, 2, 3}, {4, 5, 6}}, {{1, 2, 3}, {4, 7}}, {{1, 2, 3}, {4, 5, 6}}, {{1, 2, 3}, {8, 5}}};
+  const std::vector<double> gradient{-1, -2, 0.5, 1, -1, 2, 0.25, -1, 3, -0.5};
+
+  const TokenScores together = policy->forward(group);
+  policy->backward({.logprobs = gradient, .entropies = gradient, .values = gradient});
+  std::size_t first = 0;
+  for (const TokenSequence& sequence : group) {
+    const TokenScores scores = alone->forward(std::span(&sequence, 1));
+    const std::size_t count = sequence.answer.size();
+    for (std::size_t tok = 0; tok < count; ++tok) {
+      EXPECT_NEAR(together.logprobs[first + tok], scores.logprobs[tok], 1e-5);
+      EXPECT_NEAR(together.entropies[first + tok], scores.entropies[tok], 1e-5);
+      EXPECT_NEAR(together.values[first + tok], scores.values[tok], 1e-5);
+      EXPECT_EQ(together.greedy[first + tok], scores.greedy[tok]);
+    }
+    const std::vector<double> own(&gradient[first], &gradient[first] + count);
+    alone->backward({.logprobs = own, .entropies = own, .values = own});
+    first += count;
+  }
+  EXPECT_NEAR(policy->step(0.01) / alone->step(0.01), 1.0, 1e-5);
+
+  const std::vector<double> judged = policy->judge(group);
+  for (std::size_t i = 0; i < group.size(); ++i) {
+    EXPECT_NEAR(judged[i], policy->judge(std::span(&group[i], 1))[0], 1e-5);
+  }
+}
+
 TEST(Policy, HasEntropiesOfItsDistributions) {
   // As it begins, the distribution is almost flat.
   const auto policy = make_policy(tiny(Architecture::kLlama), 1);
