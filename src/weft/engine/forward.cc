@@ -21,12 +21,14 @@ std::size_t logits_rows_at_once(std::size_t vocab_size, std::size_t max_tokens) 
   return std::min(max_tokens, std::max(kLeastRows, fitting));
 }
 
-// How many columns a worker takes at once: so few that none waits long for the last, so many that
-// what is fetched ahead of them pays.
-std::size_t columns_at_once(std::size_t k, DType dtype) {
+// How many of `total` columns a worker takes at once: so few that none waits long for the last, so
+// many that what is fetched ahead of them pays.
+std::size_t columns_at_once(std::size_t total, std::size_t k, DType dtype, unsigned workers) {
   constexpr std::size_t kBytes = 256 * 1024;
+  constexpr std::size_t kLeastSteps = 4;  // of each worker; a small model has few columns
   const std::size_t fitting = kBytes / (k * dtype_size_bytes(dtype));
-  return std::max<std::size_t>(1, fitting / kernels::kColumnStep) * kernels::kColumnStep;
+  const std::size_t columns = std::min(fitting, total / (kLeastSteps * workers));
+  return std::max<std::size_t>(1, columns / kernels::kColumnStep) * kernels::kColumnStep;
 }
 
 }  // namespace
@@ -257,7 +259,7 @@ void Forward::project(unsigned worker, const float* input, std::size_t rows, std
                        {input, rows * k}, mine.begin, mine.end, {packed_.get(), packed_floats_});
     std::size_t total = 0;
     for (const Product& product : same) total += product.linear.outputs;
-    const std::size_t at_once = columns_at_once(k, dtype);
+    const std::size_t at_once = columns_at_once(total, k, dtype, workers_);
     steps_.offer(worker, part_of((total + at_once - 1) / at_once, 1, worker, workers_));
     barrier();
     steps_.for_each(worker, workers_, [&](std::size_t step) {
