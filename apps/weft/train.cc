@@ -17,9 +17,11 @@ namespace {
 
 int become_trainer(const std::vector<std::string>& given) {
   const auto program = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "weft-train";
-  // libtorch's OpenMP threads must not spin while they wait: trainer and server share the cores.
-  // OpenMP reads this before main(), so it is set here; a value that is there already stays.
+  // libtorch's OpenMP threads must not spin for long while they wait: trainer and server share the
+  // cores. GNU's spin so many times, some 100 us, and then sleep; without a spin an update takes
+  // twice as long. OpenMP reads this before main(), so it is set here; what is there already stays.
   ::setenv("OMP_WAIT_POLICY", "passive", 0);
+  ::setenv("GOMP_SPINCOUNT", "5000", 0);
   std::vector<std::string> words{"weft train"};
   words.insert(words.end(), given.begin(), given.end());
   std::vector<char*> arguments;
