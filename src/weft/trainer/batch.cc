@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -14,12 +15,10 @@ namespace {
 // the square of a row.
 constexpr std::size_t kTreeTokens = 256;
 
-constexpr std::size_t kNoParent = SIZE_MAX;
-
 struct Node {
   std::uint32_t token;
-  std::size_t parent;  // stands before its children
-  std::size_t depth;   // the token's position
+  std::optional<std::size_t> parent;  // stands before its children
+  std::size_t depth;                  // the token's position
 };
 
 using Tree = std::vector<Node>;
@@ -41,13 +40,13 @@ class ForestGrower {
   void add(const TokenSequence& sequence, std::size_t tokens) {
     const std::size_t tree = tree_for(sequence.prompt, tokens);
     Path path{tree, {}};
-    std::size_t parent = kNoParent;
+    std::optional<std::size_t> parent;
     for (std::size_t pos = 0; pos < tokens; ++pos) {
       const std::uint32_t token = pos < sequence.prompt.size()
                                       ? sequence.prompt[pos]
                                       : sequence.answer[pos - sequence.prompt.size()];
       parent = child(tree, parent, token, pos);
-      path.nodes.push_back(parent);
+      path.nodes.push_back(*parent);
     }
     forest_.paths.push_back(std::move(path));
   }
@@ -63,7 +62,8 @@ class ForestGrower {
     return open->second;
   }
 
-  std::size_t child(std::size_t tree, std::size_t parent, std::uint32_t token, std::size_t depth) {
+  std::size_t child(std::size_t tree, std::optional<std::size_t> parent, std::uint32_t token,
+                    std::size_t depth) {
     Tree& nodes = forest_.trees[tree];
     const auto [at, is_new] = children_.try_emplace({tree, parent, token}, nodes.size());
     if (is_new) nodes.push_back({token, parent, depth});
@@ -72,11 +72,19 @@ class ForestGrower {
 
   Forest forest_;
   std::map<std::vector<std::uint32_t>, std::size_t> open_;  // the tree of a prompt that grows
-  std::map<std::tuple<std::size_t, std::size_t, std::uint32_t>, std::size_t> children_;
+  std::map<std::tuple<std::size_t, std::optional<std::size_t>, std::uint32_t>, std::size_t>
+      children_;
 };
 
 bool is_chain(const Tree& tree) {
   return tree.back().depth + 1 == tree.size();
+}
+
+// Lets the token at `at` in ids see what the one at `parent` sees, and itself.
+void show(TokenBatch& batch, std::size_t at, std::optional<std::size_t> parent) {
+  const auto sees_of = [&](std::size_t place) { return &batch.sees[place * batch.width]; };
+  if (parent) std::copy_n(sees_of(*parent), batch.width, sees_of(at));
+  sees_of(at)[at % batch.width] = 1;
 }
 
 // Fills all but what is scored. Returns where each tree begins in ids.
@@ -94,36 +102,33 @@ std::vector<std::size_t> lay_out(const std::vector<Tree>& trees, std::size_t row
     for (const std::size_t tree : row) tokens += sizes[tree];
     batch.width = std::max(batch.width, tokens);
   }
-  batch.ids.resize(batch.rows * batch.width);
+  const std::size_t total = batch.rows * batch.width;
+  batch.ids.resize(total);
   if (!is_causal) {
-    batch.positions.resize(batch.ids.size());
-    batch.sees.resize(batch.ids.size() * batch.width);
+    batch.positions.resize(total);
+    batch.sees.resize(total * batch.width);
   }
-  const auto sees_of = [&](std::size_t at) { return batch.sees.begin() + at * batch.width; };
   std::vector<std::size_t> begins(trees.size());
   for (std::size_t row = 0; row < batch.rows; ++row) {
-    std::size_t column = 0;
+    std::size_t at = row * batch.width;
     for (const std::size_t tree : rows[row]) {
-      const std::size_t begin = begins[tree] = row * batch.width + column;
-      for (std::size_t node = 0; node < sizes[tree]; ++node, ++column) {
-        const auto& [token, parent, depth] = trees[tree][node];
-        const std::size_t at = begin + node;
+      begins[tree] = at;
+      for (const auto& [token, parent, depth] : trees[tree]) {
         batch.ids[at] = token;
-        if (is_causal) continue;
-        batch.positions[at] = static_cast<std::int64_t>(depth);
-        if (parent != kNoParent) std::copy_n(sees_of(begin + parent), column, sees_of(at));
-        sees_of(at)[column] = 1;
+        if (!is_causal) {
+          batch.positions[at] = static_cast<std::int64_t>(depth);
+          show(batch, at, parent ? std::optional(begins[tree] + *parent) : std::nullopt);
+        }
+        ++at;
       }
     }
     // Padding sees itself: a softmax over nothing is NaN.
-    for (; !is_causal && column < batch.width; ++column) {
-      sees_of(row * batch.width + column)[column] = 1;
-    }
+    for (; !is_causal && at < (row + 1) * batch.width; ++at) show(batch, at, std::nullopt);
   }
   return begins;
 }
 
-// Adds the scored token at `at` in ids.
+// Collects places, each once, and who looks at them.
 class Scores {
  public:
   explicit Scores(TokenBatch& batch) : batch_(batch), known_(batch.ids.size(), -1) {}
