@@ -180,8 +180,10 @@ void PolicyUpdate::take_steps(const StepData& data, LearningPlan plan, Compariso
       const std::size_t begin = units * part / rl.minibatches * plan.together;
       const std::size_t end = units * (part + 1) / rl.minibatches * plan.together;
       if (begin == end) continue;  // nothing to learn from
-      take_step(data, std::span(plan.answers).subspan(begin, end - begin), plan.together,
-                comparison, metrics);
+      const auto answers = std::span(plan.answers).subspan(begin, end - begin);
+      // Their order within one gradient is free, and neighbours share a prompt (batch.h).
+      if (plan.together == 1) std::ranges::sort(answers);
+      take_step(data, answers, plan.together, comparison, metrics);
       if (!std::isfinite(metrics.grad_norm) || !std::isfinite(metrics.loss)) return;
       ++steps;
     }
