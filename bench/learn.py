@@ -31,18 +31,18 @@ ONLY = set(filter(None, os.environ.get("LEARN_ONLY", "").split(",")))
 LATE = {"task": {"held_out": 2048}, "fault": {"hold_back_ms": 300}}
 # Name, example, what differs from it; in an order in which the reward model is there when it is needed.
 RUNS = [
-    ("sft", "sft", {}),
     ("reward_model", "reward_model", {}),
     ("ppo", "ppo", {}),
     ("grpo", "grpo", {}),
     ("rloo", "rloo", {}),
     ("ppo_reward_model", "ppo_reward_model", {}),
     ("dpo", "dpo", {}),
-    ("late", "async", {**LATE, "flow": {"asynchronous": False}}),
+    ("late", "async", {**LATE, "threads": 2, "flow": {"asynchronous": False}}),
     ("async", "async", LATE),
     # Tokens of version 0 are what is wanted here, so the checks that would end the run are off. Fewer steps than
     # grpo has, which gets most of its gain within them.
     ("no_sync", "grpo", {"rl": {"steps": 100}, "fault": {"no_sync": True}, "check": {"min_discriminating_share": 0.0}}),
+    ("sft", "sft", {}),
 ]
 # Field, least or most, bar.
 BARS = [("ppo_end", "least", 0.9), ("ppo_gain", "least", 0.4), ("grpo_end", "least", 0.9), ("grpo_gain", "least", 0.4),
@@ -54,8 +54,8 @@ BARS = [("ppo_end", "least", 0.9), ("ppo_gain", "least", 0.4), ("grpo_end", "lea
 def config_of(example, differences, seed):
     """The text of an example's config with keys set."""
     config = tomllib.loads((ROOT / f"examples/{example}.toml").read_text())
-    for section, keys in differences.items():
-        config.setdefault(section, {}).update(keys)
+    for key, value in differences.items():
+        config[key] = {**config.get(key, {}), **value} if isinstance(value, dict) else value
     if config.get("score", {}).get("model"):
         config["score"]["model"] = str(OUT / f"reward_model-{seed}/checkpoint")
     lines = [f"{key} = {json.dumps(value)}" for key, value in config.items() if not isinstance(value, dict)]
