@@ -60,11 +60,13 @@ Result<std::unique_ptr<ChildServer>> blocking_spawn(const TrainConfig& config,
   ChildServerOptions options;
   options.admin_key = key;
   options.program = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "weft";
-  options.arguments = {"serve",          model_folder.string(),
-                       "--host",         "127.0.0.1",
-                       "--port",         "0",
-                       "--threads",      std::to_string(config.server.threads),
-                       "--deterministic"};
+  options.arguments = {"serve", model_folder.string(), "--host", "127.0.0.1", "--port", "0"};
+  const auto add = [&](const char* flag, std::uint64_t value) {
+    options.arguments.insert(options.arguments.end(), {flag, std::to_string(value)});
+  };
+  add("--threads", config.server.threads);
+  add("--max-num-seqs", config.server.max_num_seqs);
+  options.arguments.push_back("--deterministic");
   options.log = std::filesystem::path(config.out) / "server.log";
   options.timeout = milliseconds(config.server.start_timeout_s);
   return ChildServer::blocking_start(options, stop_asked);

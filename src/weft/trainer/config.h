@@ -114,6 +114,7 @@ struct ServerSection {
   bool spawn = true;
   std::vector<std::string> url;
   std::uint64_t threads = 2;
+  std::uint64_t max_num_seqs = 256;
   std::string deltas = "auto";
   double patience_s = 60;
   double start_timeout_s = 60;

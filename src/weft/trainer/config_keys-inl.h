@@ -150,6 +150,9 @@ void visit_keys(Config& config, Visit&& visit) {
   visit("server", "url", server.url, Range{},
         "running servers instead, for example [\"http://127.0.0.1:8000\"]");
   visit("server", "threads", server.threads, Range{1, 1024}, "of a spawned server");
+  visit("server", "max_num_seqs", server.max_num_seqs, Range{1, 65536},
+        "sequences that a spawned server works on in one step; new weights wait for the step that "
+        "is under way");
   visit("server", "deltas", server.deltas, Range{},
         "send what changed since the last version, which is kept in memory for it: `on`, `off`, or "
         "`auto`: to servers at a `url`; on one machine all of it is there sooner");
