@@ -24,7 +24,7 @@ help:
 	@echo 'make bench-pause     what a commit does to sequences that decode'
 	@echo 'make bench-delta     bytes and speed of deltas beside XOR and zstd, NeMo-RL, COO, zstd --patch-from'
 	@echo 'make bench-engine    decode, prompts and serving beside llama.cpp (built here once, some six minutes)'
-	@echo 'make learn    every algorithm of weft train with three seeds, against its bars (up to 150 minutes; LEARN_SEEDS=1: a third)'
+	@echo 'make learn    every algorithm of weft train with three seeds, against its bars (some 90 minutes on two cores; LEARN_SEEDS=1: a third)'
 	@echo 'make check    format, layers, lints, clang-tidy, and the tests under sanitizers'
 	@echo 'make chaos    faults in networks, processes and disks, 10,000 connections, schemathesis'
 	@echo 'make format   rewrite the sources with clang-format'
