@@ -42,6 +42,11 @@ struct Job {
     for (const auto& part : parts) sum += part.size();
     return sum;
   }
+  // A body that is refused costs no more than asking would, if it is small: a round trip.
+  bool expects_continue() const {
+    constexpr std::uint64_t kSmallBytes = 4 << 20;
+    return bulk && body_bytes() > kSmallBytes;
+  }
 };
 
 // Hands pieces of a body to a callback.
@@ -344,7 +349,7 @@ std::string own_fields(const Job& job, std::string_view key) {
   if (!key.empty()) lines.append("Authorization: Bearer ").append(key).append("\r\n");
   if (bytes == 0 && (method == "GET" || method == "HEAD")) return lines;  // no body by nature
   lines += fmt::format("Content-Length: {}\r\n", bytes);
-  if (job.bulk && bytes > 0) lines += "Expect: 100-continue\r\n";
+  if (job.expects_continue()) lines += "Expect: 100-continue\r\n";
   return lines;
 }
 
@@ -368,8 +373,8 @@ net::awaitable<std::optional<Result<ResponseHead>>> ClientImpl::send_request(Con
   co_return head;
 }
 
-// Sends job.parts, or what job.source makes, after a 100 Continue or a second. Returns the head of
-// an early answer, or the source's error.
+// Sends job.parts, or what job.source makes, after a 100 Continue or a second if that is asked for.
+// Returns the head of an early answer, or the source's error.
 net::awaitable<std::optional<Result<ResponseHead>>> ClientImpl::send_parts(Connection& connection,
                                                                            const Job& job,
                                                                            error_code& failed) {
@@ -384,8 +389,10 @@ net::awaitable<std::optional<Result<ResponseHead>>> ClientImpl::send_parts(Conne
     sent_bytes += bytes;
     if (job.progress != nullptr) (*job.progress)(sent_bytes);
   };
-  auto permission = fill_when_ready(stream) || wait_at_most(kContinueWait);
-  co_await std::move(permission);
+  if (job.expects_continue()) {
+    auto permission = fill_when_ready(stream) || wait_at_most(kContinueWait);
+    co_await std::move(permission);
+  }
   while (sent_bytes < job.body_bytes() && !failed) {
     if (stream.unread().empty()) failed = stream.read_now();
     if (failed == net::error::would_block) failed = error_code();

@@ -56,9 +56,9 @@ class Client {
   virtual std::vector<Result<Response>> blocking_send_all(std::span<const Request> requests) = 0;
 
   // Sends a request whose body is `parts` one after the other, from where they lie, with their
-  // total as Content-Length and `Expect: 100-continue`. `progress(bytes)` is called now and then
-  // with the number of body bytes sent so far. An answer that comes early (an error) ends the
-  // sending. Blocks.
+  // total as Content-Length and, for more than 4 MiB, `Expect: 100-continue`. `progress(bytes)` is
+  // called now and then with the number of body bytes sent so far. An answer that comes early (an
+  // error) ends the sending. Blocks.
   virtual Result<Response> blocking_send_from(
       const Request& head, std::span<const std::span<const std::byte>> parts,
       const std::function<void(std::uint64_t)>& progress) = 0;

@@ -126,7 +126,7 @@ TEST(HttpClient, EndsACallThatIsCancelled) {
 }
 
 TEST(HttpClient, SendsABulkBodyToAServerThatSaysNoContinue) {
-  const std::string body(100'000, 'b');
+  const std::string body(5'000'000, 'b');
   std::size_t received = 0;
   ScriptedServer server({[&](int descriptor) {
     read_request(descriptor);

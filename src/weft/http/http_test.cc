@@ -382,6 +382,29 @@ TEST_F(HttpTest, AnswersWithTheErrorOfASink) {
   EXPECT_EQ(sent, 0u);
 }
 
+TEST_F(HttpTest, AsksBeforeItSendsALargeBodyAndOnlyThen) {
+  std::vector<bool> asked;
+  add_bulk(
+      "/bulk",
+      [&](const Request& request, std::shared_ptr<Exchange>) -> Result<std::unique_ptr<BodySink>> {
+        asked.push_back(request.headers.try_get("Expect").has_value());
+        return Error(ErrorCode::kOverloaded, "no memory for it");
+      });
+  start();
+  Request head;
+  head.method = "POST";
+  head.target = "/bulk";
+  // Of a small one nobody reads what is on its way; the answer arrives all the same.
+  for (const std::size_t size : {100u, 1'000'000u, 4u << 20, (4u << 20) + 1}) {
+    const std::string body(size, 'x');
+    const std::span<const std::byte> part = std::as_bytes(std::span(body));
+    const auto refused = client_->blocking_send_from(head, std::span(&part, 1), nullptr);
+    ASSERT_TRUE(refused.has_value()) << size << ": " << refused.error().message();
+    EXPECT_EQ(refused->status, 503);
+  }
+  EXPECT_EQ(asked, (std::vector{false, false, false, true}));
+}
+
 TEST_F(HttpTest, TellsASinkThatTheClientWentAway) {
   std::promise<std::string> cut, malformed;
   add_bulk("/cut", into_sink(1000, SIZE_MAX, &cut));

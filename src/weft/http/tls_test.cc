@@ -260,7 +260,7 @@ TEST_F(TlsTest, TakesASessionTicketForNoAnswer) {
   }});
   Url url = server.url();
   url.scheme = "https";
-  const std::string body(1'000'000, 'x');
+  const std::string body(5'000'000, 'x');
   const auto part = std::as_bytes(std::span(body));
   std::uint64_t sent = 0;
 
