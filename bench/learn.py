@@ -37,7 +37,7 @@ RUNS = [
     ("rloo", "rloo", {}),
     ("ppo_reward_model", "ppo_reward_model", {}),
     ("dpo", "dpo", {}),
-    ("late", "async", {**LATE, "threads": 2, "server": {"max_num_seqs": 256}, "flow": {"asynchronous": False}}),
+    ("late", "async", {**LATE, "server": {"max_num_seqs": 256}, "flow": {"asynchronous": False}}),
     ("async", "async", LATE),
     # Tokens of version 0 are what is wanted here, so the checks that would end the run are off. Fewer steps than
     # grpo has, which gets most of its gain within them.

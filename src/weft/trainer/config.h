@@ -124,6 +124,7 @@ struct ServerSection {
 struct FlowSection {
   bool asynchronous = false;
   std::uint64_t max_lag = 4;  // versions
+  std::uint64_t threads = 0;
 };
 
 struct ScoreSection {

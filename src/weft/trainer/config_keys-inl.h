@@ -169,6 +169,8 @@ void visit_keys(Config& config, Visit&& visit) {
         "sample while learning; else each step samples from the version before it, and waits");
   visit("flow", "max_lag", flow.max_lag, Range{1, 64},
         "versions; asynchronous answers that are older are dropped");
+  visit("flow", "threads", flow.threads, Range{0, 1024},
+        "libtorch's while answers are sampled beside it; 0: as `threads`");
 
   auto& score = config.score;
   visit("score", "kind", score.kind, Range{},

@@ -126,6 +126,10 @@ Result<void> Improvement::blocking_measure_end(StepMetrics& metrics) {
 Result<void> blocking_improve(Run& run, ExperienceSource& source, Algorithm& algorithm) {
   Improvement improvement(run, source, algorithm);
   WEFT_TRY(const std::optional<std::uint64_t> first, improvement.blocking_start());
+  const FlowSection& flow = run.config().flow;
+  if (flow.asynchronous && flow.threads > 0) {
+    Policy::set_threads(static_cast<unsigned>(flow.threads));
+  }
   for (std::uint64_t step = first.value_or(1); step <= run.config().rl.steps; ++step) {
     WEFT_TRY_VOID(run.stop_if_asked());
     WEFT_TRY_VOID(improvement.blocking_step(step));

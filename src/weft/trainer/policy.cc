@@ -426,6 +426,10 @@ void TorchPolicy::read_weights(const WeightSet& weights) {
 
 }  // namespace
 
+void Policy::set_threads(unsigned threads) {
+  at::set_num_threads(static_cast<int>(threads));
+}
+
 Result<std::unique_ptr<Policy>> Policy::create(const ModelConfig& config, std::uint64_t seed,
                                                unsigned threads) {
   if (config.rope.kind != RopeConfig::Kind::kDefault) {
@@ -434,7 +438,7 @@ Result<std::unique_ptr<Policy>> Policy::create(const ModelConfig& config, std::u
   if (config.sliding_window) {
     return Error(ErrorCode::kUnsupported, "the trainer knows no sliding window");
   }
-  at::set_num_threads(static_cast<int>(threads));
+  set_threads(threads);
   auto policy = std::make_unique<TorchPolicy>(config, seed);
   policy->reset_optimizer({});
   return policy;

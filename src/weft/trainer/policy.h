@@ -53,7 +53,9 @@ struct AdamWOptions {
 // One thread (libtorch runs its own below it).
 class Policy {
  public:
-  // Random weights, a function of `seed`. `threads` is libtorch's number, for the whole process.
+  // libtorch's number, for the whole process.
+  static void set_threads(unsigned threads);
+  // Random weights, a function of `seed`. `threads`: see set_threads().
   // Errors: kUnsupported for a config key that changes the maths and is not trained here.
   static Result<std::unique_ptr<Policy>> create(const ModelConfig& config, std::uint64_t seed,
                                                 unsigned threads);
