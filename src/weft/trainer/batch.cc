@@ -55,10 +55,9 @@ class ForestGrower {
  private:
   std::size_t tree_for(const std::vector<std::uint32_t>& prompt, std::size_t tokens) {
     const auto [open, is_new] = open_.try_emplace(prompt, forest_.trees.size());
-    if (!is_new && forest_.trees[open->second].size() + tokens > kTreeTokens) {
-      open->second = forest_.trees.size();
-    }
-    if (open->second == forest_.trees.size()) forest_.trees.emplace_back();
+    const bool is_full = !is_new && forest_.trees[open->second].size() + tokens > kTreeTokens;
+    if (is_full) open->second = forest_.trees.size();
+    if (is_new || is_full) forest_.trees.emplace_back();
     return open->second;
   }
 
@@ -76,6 +75,15 @@ class ForestGrower {
       children_;
 };
 
+// Of all tokens, or of all but each answer's last, after which nothing is scored.
+Forest grow_forest(std::span<const TokenSequence> sequences, bool has_last) {
+  ForestGrower grower;
+  for (const TokenSequence& sequence : sequences) {
+    grower.add(sequence, sequence.prompt.size() + sequence.answer.size() - (has_last ? 0 : 1));
+  }
+  return grower.take();
+}
+
 bool is_chain(const Tree& tree) {
   return tree.back().depth + 1 == tree.size();
 }
@@ -85,6 +93,17 @@ void show(TokenBatch& batch, std::size_t at, std::optional<std::size_t> parent) 
   const auto sees_of = [&](std::size_t place) { return &batch.sees[place * batch.width]; };
   if (parent) std::copy_n(sees_of(*parent), batch.width, sees_of(at));
   sees_of(at)[at % batch.width] = 1;
+}
+
+// Puts a tree's tokens from `begin` in ids on.
+void place_tree(TokenBatch& batch, const Tree& tree, std::size_t begin) {
+  for (std::size_t node = 0; node < tree.size(); ++node) {
+    const auto& [token, parent, depth] = tree[node];
+    batch.ids[begin + node] = token;
+    if (batch.sees.empty()) continue;
+    batch.positions[begin + node] = static_cast<std::int64_t>(depth);
+    show(batch, begin + node, parent ? std::optional(begin + *parent) : std::nullopt);
+  }
 }
 
 // Fills all but what is scored. Returns where each tree begins in ids.
@@ -113,14 +132,8 @@ std::vector<std::size_t> lay_out(const std::vector<Tree>& trees, std::size_t row
     std::size_t at = row * batch.width;
     for (const std::size_t tree : rows[row]) {
       begins[tree] = at;
-      for (const auto& [token, parent, depth] : trees[tree]) {
-        batch.ids[at] = token;
-        if (!is_causal) {
-          batch.positions[at] = static_cast<std::int64_t>(depth);
-          show(batch, at, parent ? std::optional(begins[tree] + *parent) : std::nullopt);
-        }
-        ++at;
-      }
+      place_tree(batch, trees[tree], at);
+      at += sizes[tree];
     }
     // Padding sees itself: a softmax over nothing is NaN.
     for (; !is_causal && at < (row + 1) * batch.width; ++at) show(batch, at, std::nullopt);
@@ -149,11 +162,7 @@ class Scores {
 }  // namespace
 
 TokenBatch make_batch(std::span<const TokenSequence> sequences, std::size_t row_tokens) {
-  ForestGrower grower;
-  for (const TokenSequence& sequence : sequences) {
-    grower.add(sequence, sequence.prompt.size() + sequence.answer.size() - 1);
-  }
-  const Forest forest = grower.take();
+  const Forest forest = grow_forest(sequences, false);
   TokenBatch batch;
   const auto begins = lay_out(forest.trees, row_tokens, batch);
   Scores scores(batch);
@@ -169,11 +178,7 @@ TokenBatch make_batch(std::span<const TokenSequence> sequences, std::size_t row_
 }
 
 TokenBatch make_judged_batch(std::span<const TokenSequence> sequences) {
-  ForestGrower grower;
-  for (const TokenSequence& sequence : sequences) {
-    grower.add(sequence, sequence.prompt.size() + sequence.answer.size());
-  }
-  const Forest forest = grower.take();
+  const Forest forest = grow_forest(sequences, true);
   TokenBatch batch;
   const auto begins = lay_out(forest.trees, 0, batch);
   Scores scores(batch);
