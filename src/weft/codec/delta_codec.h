@@ -46,7 +46,7 @@ inline constexpr std::size_t kDeltaFrameBytes = kDeltaHeaderBytes + kDeltaDigest
 
 // The smallest form as far as estimates tell. `base` and `next`: equal sizes, a multiple of the
 // element's. Memory beside the payload: in the worst case, all elements
-// changed, the block's size and 12 bytes an element.
+// changed, the block's size and 14 bytes an element.
 std::vector<std::byte> encode_delta(std::span<const std::byte> base,
                                     std::span<const std::byte> next, ElemKind kind);
 

@@ -18,12 +18,36 @@ namespace weft::internal {
 // Elements that are copied at once: so many stay in the cache until they were looked through.
 inline constexpr std::size_t kStretch = 8 * kSegment;
 
+// walk_changes() where all elements are of one class: the gaps alone say where the changes are.
+template <typename T, typename OnStretch, typename OnChange>
+bool walk_one_class(const SparseStreams<T>& streams, std::span<const std::byte> base, ElemKind kind,
+                    OnStretch on_stretch, OnChange on_change) {
+  const ElementRule<T> rule(kind);
+  const std::size_t elements = base.size() / sizeof(T);
+  std::size_t i = 0, next = 0;  // change, and the first element that may be it
+  for (std::size_t begin = 0; begin < elements; begin += kStretch) {
+    const std::size_t end = std::min(begin + kStretch, elements);
+    on_stretch(begin, end - begin);
+    prefetch_ahead(base.data() + begin * sizeof(T), kStretch * sizeof(T));
+    for (; i < streams.gaps.size() && next + streams.gaps[i] < end; ++i) {
+      const std::size_t position = next + streams.gaps[i];
+      const T old = load<T>(base.data() + position * sizeof(T));
+      on_change(position, old, rule.stepped(old, streams.steps[i]));
+      next = position + 1;
+    }
+  }
+  return i == streams.gaps.size();
+}
+
 // Where the changes of `streams` are in `base`. Calls on_stretch(first element, count) for each
 // segment in order, then on_change(position, old, next) for each change in it, ascending. False:
 // the base has fewer elements of a class than the changes pass over.
 template <typename T, typename OnStretch, typename OnChange>
 bool walk_changes(const SparseStreams<T>& streams, std::span<const std::byte> base, ElemKind kind,
                   OnStretch on_stretch, OnChange on_change) {
+  if (streams.classes.classes == 1) {
+    return walk_one_class(streams, base, kind, on_stretch, on_change);
+  }
   const ElementRule<T> rule(kind);
   ClassCursors cursors;
   cursors.gaps = streams.gaps.data();

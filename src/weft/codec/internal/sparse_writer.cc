@@ -34,35 +34,46 @@ void sample_population(std::span<const std::byte> base, ElemKind kind,
   }
 }
 
-// Counts and codes the numbers of one class.
-class NumberTable {
+// The gaps or the steps of one class, and the table that codes them.
+template <typename T>
+class CodedNumbers {
  public:
-  template <typename T>
-  explicit NumberTable(std::span<const T> numbers) : table_(count(numbers)) {
+  explicit CodedNumbers(std::span<const T> numbers)
+      : numbers_(numbers), symbols_(symbols_of(numbers)), table_(counts_of(symbols_)) {
     std::uint32_t start = 0;
     for (unsigned s = 0; s < kSymbols; ++s) {
       starts_[s] = start;
       start += table_.frequency(s);
     }
   }
-  void write(BitWriter& bits) const { table_.write(bits); }
-  static void write_extra(std::uint64_t number, BitWriter& bits) {
-    const Octave& octave = kOctaves[symbol_of(number)];
-    bits.put(number - octave.first, octave.extra_bits);
+  void write_table(BitWriter& bits) const { table_.write(bits); }
+  void write_extra(std::size_t i, BitWriter& bits) const {
+    const Octave& octave = kOctaves[symbols_[i]];
+    bits.put(numbers_[i] - octave.first, octave.extra_bits);
   }
-  void write_symbol(std::uint64_t number, std::size_t state, SymbolWriter& symbols) const {
-    const unsigned symbol = symbol_of(number);
+  void write_symbol(std::size_t i, std::size_t state, SymbolWriter& symbols) const {
+    const unsigned symbol = symbols_[i];
     symbols.put(state, starts_[symbol], table_.frequency(symbol));
   }
 
  private:
-  template <typename T>
-  static SymbolTable count(std::span<const T> numbers) {
-    std::array<std::uint32_t, kSymbols> counts{};
-    for (const T number : numbers) ++counts[symbol_of(number)];
-    return SymbolTable(counts);
+  static std::vector<std::uint8_t> symbols_of(std::span<const T> numbers) {
+    std::vector<std::uint8_t> symbols(numbers.size());
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      symbols[i] = static_cast<std::uint8_t>(symbol_of(numbers[i]));
+    }
+    return symbols;
+  }
+  static std::array<std::uint32_t, kSymbols> counts_of(std::span<const std::uint8_t> symbols) {
+    // In turns, so that equal neighbours do not wait for each other.
+    std::array<std::array<std::uint32_t, kSymbols>, 2> counts{};
+    for (std::size_t i = 0; i < symbols.size(); ++i) ++counts[i % 2][symbols[i]];
+    for (unsigned s = 0; s < kSymbols; ++s) counts[0][s] += counts[1][s];
+    return counts[0];
   }
 
+  std::span<const T> numbers_;
+  std::vector<std::uint8_t> symbols_;
   SymbolTable table_;
   std::array<std::uint32_t, kSymbols> starts_{};
 };
@@ -93,6 +104,7 @@ class Sorter {
   }
 
   SparseStreams<T> sort(std::span<const std::byte> base, ElemKind kind) && {
+    if (streams_.classes.classes == 1) return std::move(*this).take_in_order();
     const std::size_t elements = base.size() / sizeof(T);
     std::ranges::copy_n(streams_.first.begin(), kMostClasses, cursors_.begin());
     for (std::size_t begin = 0; next_ < changes_.positions.size(); begin += kSegment) {
@@ -108,6 +120,17 @@ class Sorter {
 
  private:
   std::size_t class_of(T old) const { return class_of_[rule_.key(old)]; }
+
+  // All of one class: there is nothing to count.
+  SparseStreams<T> take_in_order() && {
+    std::uint32_t expected = 0;
+    for (std::size_t i = 0; i < changes_.positions.size(); ++i) {
+      streams_.gaps[i] = changes_.positions[i] - expected;
+      streams_.steps[i] = rule_.step_number(changes_.old[i], changes_.next[i]);
+      expected = changes_.positions[i] + 1;
+    }
+    return std::move(streams_);
+  }
 
   void take_segment(std::size_t begin, std::size_t end) {
     std::array<InSegment, kSegment> elements;
@@ -158,30 +181,30 @@ std::vector<std::byte> write_streams(const SparseStreams<T>& streams) {
   SymbolWriter symbols;
   write_classes(streams.classes, streams.first, bits);
   struct Coded {
-    std::span<const std::uint32_t> gaps;
-    std::span<const T> steps;
-    NumberTable gap_table, step_table;
+    std::size_t count;
+    CodedNumbers<std::uint32_t> gaps;
+    CodedNumbers<T> steps;
   };
   std::vector<Coded> coded;
   for (std::size_t c = 0; c < streams.classes.classes; ++c) {
     const std::size_t begin = streams.first[c];
     const std::size_t count = streams.first[c + 1] - begin;
     if (count == 0) continue;
-    const auto gaps = std::span(streams.gaps).subspan(begin, count);
-    const auto steps = std::span(streams.steps).subspan(begin, count);
-    coded.push_back({gaps, steps, NumberTable(gaps), NumberTable(steps)});
-    coded.back().gap_table.write(bits);
-    coded.back().step_table.write(bits);
+    const Coded& a =
+        coded.emplace_back(Coded{count, CodedNumbers(std::span(streams.gaps).subspan(begin, count)),
+                                 CodedNumbers(std::span(streams.steps).subspan(begin, count))});
+    a.gaps.write_table(bits);
+    a.steps.write_table(bits);
     for (std::size_t i = 0; i < count; ++i) {
-      NumberTable::write_extra(gaps[i], bits);
-      NumberTable::write_extra(steps[i], bits);
+      a.gaps.write_extra(i, bits);
+      a.steps.write_extra(i, bits);
     }
   }
   for (std::size_t c = coded.size(); c-- > 0;) {
     const Coded& a = coded[c];
-    for (std::size_t i = a.gaps.size(); i-- > 0;) {
-      a.step_table.write_symbol(a.steps[i], 2 + i % 2, symbols);
-      a.gap_table.write_symbol(a.gaps[i], i % 2, symbols);
+    for (std::size_t i = a.count; i-- > 0;) {
+      a.steps.write_symbol(i, 2 + i % 2, symbols);
+      a.gaps.write_symbol(i, i % 2, symbols);
     }
   }
   std::vector<std::byte> body = std::move(bits).finish();
