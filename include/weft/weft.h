@@ -327,7 +327,8 @@ typedef struct weft_change {
   const void* values;      /* [count] the new ones, of the tensor's dtype */
 } weft_change;
 
-/* Pulls what `version` changes of `base`, by deltas; every block of it is verified. Nothing is
+/* Pulls what `version` changes of `base`, by deltas. Each is proven by its own digest, and by that
+ * of the values which it replaces; weft_changes_verify() proves what comes of it. Nothing is
  * written over. WEFT_UNSUPPORTED, with the reason, where the server has no shorter way than all of
  * it, or where more than a sixteenth changes: weft_pull() is the way then. Else errors as of
  * weft_pull(). Of `options` connections, progress and context count. `base` must stay until the
@@ -337,8 +338,26 @@ WEFT_API weft_code weft_pull_changes(weft_client* client, const char* version,
                                      weft_changes** changes, weft_pull_report* report);
 /* Tensors that change, in order. */
 WEFT_API size_t weft_changes_count(const weft_changes* changes);
-/* WEFT_NOT_FOUND. */
-WEFT_API weft_code weft_changes_at(const weft_changes* changes, size_t index, weft_change* change);
+/* Which tensor change `index` is of: its index in the weights; SIZE_MAX if there is no such change.
+ */
+WEFT_API size_t weft_changes_tensor(const weft_changes* changes, size_t index);
+/* Makes the lists at the first call; one thread at a time. WEFT_NOT_FOUND. */
+WEFT_API weft_code weft_changes_at(weft_changes* changes, size_t index, weft_change* change);
+
+/* `data` is that tensor in a place of yours: all its elements in C order. WEFT_NOT_FOUND as above.
+ */
+
+/* WEFT_CONFLICT unless `data` has the values that will be replaced, bit for bit. */
+WEFT_API weft_code weft_changes_check(const weft_changes* changes, size_t index, const void* data);
+/* Writes the new values over `data`, and keeps the others. */
+WEFT_API weft_code weft_changes_write(weft_changes* changes, size_t index, void* data);
+/* Puts back what the last write to `data` replaced. WEFT_CONFLICT if there was none. */
+WEFT_API weft_code weft_changes_undo(weft_changes* changes, size_t index, void* data);
+
+/* Hashes every block of the version that changes, as it will be or, after weft_changes_apply(), as
+ * it is in the memory of `base`: WEFT_CORRUPT, naming the tensor, unless it is what the version's
+ * id says. `threads`: 0: 2. */
+WEFT_API weft_code weft_changes_verify(const weft_changes* changes, uint32_t threads);
 /* Writes them over the memory of `base`, which becomes the version that was pulled: `after`. Nobody
  * may read it meanwhile; other handles on that memory are only good for weft_weights_release()
  * then. Once; then WEFT_CONFLICT. */

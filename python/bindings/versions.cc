@@ -13,17 +13,33 @@ class Changes {
   Changes(const Changes&) = delete;
   Changes& operator=(const Changes&) = delete;
 
-  // [(tensor, count, address of the elements, address of the values)]
-  std::vector<std::tuple<std::size_t, std::uint64_t, std::uintptr_t, std::uintptr_t>> rows() const {
-    std::vector<std::tuple<std::size_t, std::uint64_t, std::uintptr_t, std::uintptr_t>> rows;
+  // The tensor of each change.
+  std::vector<std::size_t> tensors() const {
+    std::vector<std::size_t> tensors;
     for (std::size_t i = 0; i < weft_changes_count(changes_); ++i) {
-      weft_change change;
-      check(weft_changes_at(changes_, i, &change));
-      rows.emplace_back(change.tensor, change.count,
-                        reinterpret_cast<std::uintptr_t>(change.elements),
-                        reinterpret_cast<std::uintptr_t>(change.values));
+      tensors.push_back(weft_changes_tensor(changes_, i));
     }
-    return rows;
+    return tensors;
+  }
+  // How many elements, the address of their indices, and of their values.
+  std::tuple<std::uint64_t, std::uintptr_t, std::uintptr_t> elements(std::size_t index) {
+    weft_change change;
+    check_blocking([&] { return weft_changes_at(changes_, index, &change); });
+    return {change.count, reinterpret_cast<std::uintptr_t>(change.elements),
+            reinterpret_cast<std::uintptr_t>(change.values)};
+  }
+  // Below, `address` is where all elements of the change's tensor lie.
+  void check(std::size_t index, std::uintptr_t address) const {
+    check_blocking([&] { return weft_changes_check(changes_, index, memory(address)); });
+  }
+  void write(std::size_t index, std::uintptr_t address) {
+    check_blocking([&] { return weft_changes_write(changes_, index, memory(address)); });
+  }
+  void undo(std::size_t index, std::uintptr_t address) {
+    check_blocking([&] { return weft_changes_undo(changes_, index, memory(address)); });
+  }
+  void verify(std::uint32_t threads) const {
+    check_blocking([&] { return weft_changes_verify(changes_, threads); });
   }
   nb::object apply() {
     const weft_weights* after = nullptr;
@@ -32,6 +48,8 @@ class Changes {
   }
 
  private:
+  static void* memory(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
+
   weft_changes* const changes_;
 };
 
@@ -145,7 +163,14 @@ class Offer {
 }  // namespace
 
 void add_versions(nb::module_& module) {
-  nb::class_<Changes>(module, "Changes").def("rows", &Changes::rows).def("apply", &Changes::apply);
+  nb::class_<Changes>(module, "Changes")
+      .def("tensors", &Changes::tensors)
+      .def("elements", &Changes::elements, nb::arg("index"))
+      .def("check", &Changes::check, nb::arg("index"), nb::arg("address"))
+      .def("write", &Changes::write, nb::arg("index"), nb::arg("address"))
+      .def("undo", &Changes::undo, nb::arg("index"), nb::arg("address"))
+      .def("verify", &Changes::verify, nb::arg("threads") = 0)
+      .def("apply", &Changes::apply);
   module.def("pull_changes", &pull_changes, nb::arg("client"), nb::arg("version"), nb::arg("base"),
              nb::arg("threads") = 0);
   nb::class_<Offer>(module, "Offer")

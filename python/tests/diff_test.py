@@ -127,9 +127,19 @@ class ChangesTest(unittest.TestCase):
             published = publisher.publish(model(1, changed=9)).result(60)
             changes, report = _weft.pull_changes(client, "#main", weights)
             self.assertEqual(report["id"], published.id)
-            [(tensor, count, _, _)] = changes.rows()
-            self.assertEqual((weights.tensors()[tensor][0], count), ("b", 9))
+            [tensor] = changes.tensors()
+            self.assertEqual((weights.tensors()[tensor][0], changes.elements(0)[0]), ("b", 9))
+            place = model(1)["b"]
+            changes.check(0, place.ctypes.data)
+            changes.write(0, place.ctypes.data)
+            numpy.testing.assert_array_equal(place, model(1, changed=9)["b"])
+            with self.assertRaisesRegex(weft.ConflictError, "tensor `b`"):
+                changes.check(0, place.ctypes.data)
+            changes.undo(0, place.ctypes.data)
+            numpy.testing.assert_array_equal(place, model(1)["b"])
+            changes.verify()
             after = changes.apply()
+            changes.verify()
             self.assertEqual(after.id, published.id)
             numpy.testing.assert_array_equal(weft.Version(after)["b"].numpy(), model(1, changed=9)["b"])
             with self.assertRaises(weft.ConflictError):

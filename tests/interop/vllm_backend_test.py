@@ -143,6 +143,28 @@ class VllmTest(Backend):
                     (self.faults / where).unlink()
         self.assert_works(trained(self.start, 104), "after")
 
+    def test_changes_that_make_another_version(self):
+        self.addCleanup(self.vllm.call, "/init_weight_transfer_engine", {"init_info": {"source": self.origin.url}})
+        for verify, word in (("background", "is loaded and wrong"), ("full", "it is pulled in full")):
+            with self.subTest(verify):
+                self.vllm.call("/init_weight_transfer_engine", {"init_info": {"source": self.origin.url, "verify": verify}})
+                tensors = trained(self.start, 110)
+                self.assert_works(tensors, "before")
+                (self.faults / "wrong-0").touch()  # the base goes wrong: at once, and before the next changes come
+                tensors = trained(tensors, 111)
+                self.assert_works(tensors, "wrong")
+                (self.faults / "wrong-0").unlink()
+                tensors = trained(tensors, 112)
+                self.assert_works(tensors, "after")
+                self.assertIn(word, self.vllm.log())
+                sums = self.vllm.sums()
+                self.assertEqual({name: expected_sum(tensors, name.split(":", 4)[4]) for name in sums}, sums)
+        self.assert_fails_to_begin({"verify": "never"}, "'never' is neither")
+
+    def assert_fails_to_begin(self, info, reason):
+        with self.assertRaisesRegex(CallError, reason):
+            self.vllm.call("/init_weight_transfer_engine", {"init_info": info})
+
     def test_a_store_that_is_killed_in_the_middle(self):
         tensors = trained(self.start, 105, share=1)
         with Store(self.folder / "store") as store:

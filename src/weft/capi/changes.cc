@@ -2,6 +2,7 @@
 
 #include "weft/transfer/changes.h"
 
+#include <map>
 #include <utility>
 
 #include <fmt/core.h>
@@ -9,8 +10,20 @@
 #include "weft/capi/internal/handles.h"
 
 struct weft_changes {
-  weft::VersionChanges changes;
-  weft::capi::WeightsRef base;  // null once they are applied
+  struct Tensor {
+    weft::TensorChanges changes;
+    // As weft_changes_at() has told them.
+    std::vector<std::int64_t> elements{};
+    std::vector<std::byte> values{};
+    std::map<void*, std::vector<std::byte>> replaced{};  // by where
+  };
+
+  weft::WeightSet& set() const { return *std::const_pointer_cast<weft::WeightSet>(lease->set); }
+
+  const weft::VersionChanges changes;
+  const std::shared_ptr<weft::capi::SetLease> lease;  // of the base
+  bool is_applied = false;
+  std::vector<Tensor> tensors{};
 };
 
 namespace weft::capi {
@@ -38,7 +51,21 @@ Result<weft_changes*> blocking_pull_changes(http::Client& client, const char* ve
   }
   WEFT_TRY_VOID(
       write_struct(report, report_of(*pulled->pull.report, pulled->pull.deltas), "report"));
-  return new weft_changes{*std::move(pulled->changes), WeightsRef(weft_weights_retain(&base))};
+  std::unique_ptr<weft_changes> changes(new weft_changes{*std::move(pulled->changes), base.lease});
+  for (const TensorChanges& each : changes->changes.tensors()) changes->tensors.push_back({each});
+  return changes.release();
+}
+
+// Null never. Errors: kNotFound.
+template <typename Tensors>
+auto tensor_at(Tensors& tensors, std::size_t index) -> Result<decltype(tensors.data())> {
+  if (index < tensors.size()) return &tensors[index];
+  return Error(ErrorCode::kNotFound,
+               fmt::format("no change {}: there are {}", index, tensors.size()));
+}
+
+std::size_t size_bytes(const weft_changes& changes, const weft_changes::Tensor& tensor) {
+  return changes.set().tensor(tensor.changes.tensor()).size();
 }
 
 }  // namespace
@@ -65,32 +92,75 @@ weft_code weft_pull_changes(weft_client* client, const char* version, const weft
 }
 
 size_t weft_changes_count(const weft_changes* changes) {
-  return changes->changes.tensors.size();
+  return changes->tensors.size();
 }
 
-weft_code weft_changes_at(const weft_changes* changes, size_t index, weft_change* change) {
+size_t weft_changes_tensor(const weft_changes* changes, size_t index) {
+  return index < changes->tensors.size() ? changes->tensors[index].changes.tensor() : SIZE_MAX;
+}
+
+weft_code weft_changes_at(weft_changes* changes, size_t index, weft_change* change) {
   return capi::guarded([&]() -> Result<void> {
     WEFT_TRY_VOID(capi::check_given(change, "change"));
-    if (index >= weft_changes_count(changes)) {
-      return Error(ErrorCode::kNotFound,
-                   fmt::format("no change {}: there are {}", index, weft_changes_count(changes)));
+    WEFT_TRY(weft_changes::Tensor* const tensor, capi::tensor_at(changes->tensors, index));
+    if (tensor->elements.empty()) {
+      tensor->elements = tensor->changes.elements();
+      tensor->values = tensor->changes.values();
     }
-    const weft::TensorChanges& found = changes->changes.tensors[index];
-    *change = {found.tensor, found.elements.size(), found.elements.data(), found.values.data()};
+    *change = {tensor->changes.tensor(), tensor->elements.size(), tensor->elements.data(),
+               tensor->values.data()};
     return {};
+  });
+}
+
+weft_code weft_changes_check(const weft_changes* changes, size_t index, const void* data) {
+  return capi::guarded([&]() -> Result<void> {
+    WEFT_TRY_VOID(capi::check_given(data, "data"));
+    WEFT_TRY(const auto* const tensor, capi::tensor_at(changes->tensors, index));
+    return tensor->changes.check(
+        {static_cast<const std::byte*>(data), capi::size_bytes(*changes, *tensor)});
+  });
+}
+
+weft_code weft_changes_write(weft_changes* changes, size_t index, void* data) {
+  return capi::guarded([&]() -> Result<void> {
+    WEFT_TRY_VOID(capi::check_given(data, "data"));
+    WEFT_TRY(auto* const tensor, capi::tensor_at(changes->tensors, index));
+    tensor->replaced[data] =
+        tensor->changes.write({static_cast<std::byte*>(data), capi::size_bytes(*changes, *tensor)});
+    return {};
+  });
+}
+
+weft_code weft_changes_undo(weft_changes* changes, size_t index, void* data) {
+  return capi::guarded([&]() -> Result<void> {
+    WEFT_TRY(auto* const tensor, capi::tensor_at(changes->tensors, index));
+    const auto replaced = tensor->replaced.extract(data);
+    if (!replaced) return Error(ErrorCode::kConflict, "nothing was written there");
+    tensor->changes.undo({static_cast<std::byte*>(data), capi::size_bytes(*changes, *tensor)},
+                         replaced.mapped());
+    return {};
+  });
+}
+
+weft_code weft_changes_verify(const weft_changes* changes, uint32_t threads) {
+  return capi::guarded([&] {
+    return weft::blocking_verify_changes(changes->changes, changes->set(), changes->is_applied,
+                                         threads > 0 ? threads : capi::kThreads);
   });
 }
 
 weft_code weft_changes_apply(weft_changes* changes, const weft_weights** after) {
   return capi::guarded([&]() -> Result<void> {
     WEFT_TRY_VOID(capi::check_given(after, "after"));
-    if (!changes->base) return Error(ErrorCode::kConflict, "these changes were applied already");
-    const auto& lease = changes->base->lease;
-    weft::apply_changes(changes->changes, *std::const_pointer_cast<weft::WeightSet>(lease->set));
+    if (changes->is_applied)
+      return Error(ErrorCode::kConflict, "these changes were applied before");
+    weft::apply_changes(changes->changes, changes->set());
     const auto& target = changes->changes.target;
-    *after = new weft_weights{lease, std::make_shared<const capi::Files>(changes->changes.files),
+    *after = new weft_weights{changes->lease,
+                              std::make_shared<const capi::Files>(changes->changes.files),
                               target->id, "", target};
-    changes->base.reset();
+    changes->is_applied = true;
     return {};
   });
 }

@@ -98,16 +98,44 @@ TEST_F(COffer, ChangesAreWrittenOverWhatTheyWereMadeAgainst) {
   EXPECT_EQ(change.count, 1u);
   EXPECT_EQ(change.elements[0], 0);
   EXPECT_EQ(*static_cast<const float*>(change.values), 3.0f);
+  EXPECT_EQ(weft_changes_tensor(changes, 0), change.tensor);
   EXPECT_EQ(weft_changes_at(changes, 1, &change), WEFT_NOT_FOUND);
+  EXPECT_EQ(weft_changes_tensor(changes, 1), SIZE_MAX);
   EXPECT_EQ(first_of(before), 2.0f);
+  EXPECT_EQ(weft_changes_verify(changes, 0), WEFT_OK);
   const weft_weights* after = nullptr;
   ASSERT_EQ(weft_changes_apply(changes, &after), WEFT_OK);
+  EXPECT_EQ(weft_changes_verify(changes, 0), WEFT_OK);
   EXPECT_THAT(weft_weights_id(after), StrEq(id));
   EXPECT_EQ(first_of(after), 3.0f);
   EXPECT_EQ(weft_changes_apply(changes, &after), WEFT_CONFLICT);
   weft_changes_close(changes);
   weft_weights_release(before);
   weft_weights_release(after);
+}
+
+TEST_F(COffer, ChangesAreWrittenIntoAnotherPlaceAndTakenBack) {
+  offer(Model(2.0f));
+  weft_weights* const before = pull();
+  offer(Model(3.0f));
+  weft_changes* changes = nullptr;
+  ASSERT_EQ(weft_pull_changes(client_, "#main", before, nullptr, &changes, nullptr), WEFT_OK);
+  weft_tensor tensor;
+  ASSERT_EQ(weft_weights_tensor(before, weft_changes_tensor(changes, 0), &tensor), WEFT_OK);
+  std::vector<float> place(tensor.size_bytes / sizeof(float));
+  std::memcpy(place.data(), tensor.data, tensor.size_bytes);
+  const std::vector<float> was = place;
+  EXPECT_EQ(weft_changes_undo(changes, 0, place.data()), WEFT_CONFLICT);
+  EXPECT_EQ(weft_changes_check(changes, 0, place.data()), WEFT_OK);
+  ASSERT_EQ(weft_changes_write(changes, 0, place.data()), WEFT_OK);
+  EXPECT_EQ(place[0], 3.0f);
+  EXPECT_EQ(weft_changes_check(changes, 0, place.data()), WEFT_CONFLICT);
+  ASSERT_EQ(weft_changes_undo(changes, 0, place.data()), WEFT_OK);
+  EXPECT_EQ(place, was);
+  EXPECT_EQ(weft_changes_write(changes, 1, place.data()), WEFT_NOT_FOUND);
+  EXPECT_EQ(first_of(before), 2.0f);
+  weft_changes_close(changes);
+  weft_weights_release(before);
 }
 
 TEST_F(COffer, WithoutADeltaThereAreNoChanges) {

@@ -13,6 +13,12 @@ namespace weft {
 
 // The length in bytes of block `block` of a tensor. Requires: the tensor has that block.
 std::uint64_t block_length(std::uint64_t tensor_size_bytes, std::uint64_t block);
+// The bytes of block `block` of an entry.
+template <typename Byte>
+std::span<Byte> block_of(std::span<Byte> entry, std::uint64_t block) {
+  return entry.subspan(static_cast<std::size_t>(block * kBlockBytes),
+                       static_cast<std::size_t>(block_length(entry.size(), block)));
+}
 
 // Where a block is: the index of its entry in the upload or manifest, and its own in the entry.
 struct BlockPlace {

@@ -70,8 +70,11 @@ Recipe recipe_of(const Chain& chain, BlockPlace place) {
 // Makes one block of the last target after the other. One thread.
 class BlockMaker {
  public:
-  BlockMaker(const Chain& chain, PullTarget& sink)
-      : chain_(chain), sink_(sink), memory_(new std::byte[3 * kBlockBytes]) {}
+  BlockMaker(const Chain& chain, PullTarget& sink, const PatchSink& patch_sink)
+      : chain_(chain),
+        sink_(sink),
+        patch_sink_(patch_sink),
+        memory_(new std::byte[3 * kBlockBytes]) {}
 
   // Returns its length.
   Result<std::uint64_t> blocking_make(const BlockPlace& place) {
@@ -79,9 +82,15 @@ class BlockMaker {
     const VersionContent& target = *chain_.steps.back().target;
     length_ = static_cast<std::size_t>(
         block_length(entry_size_bytes(target.manifest, place.entry), place.block));
+    WEFT_TRY(View bytes, blocking_read_base(recipe));
+    const bool is_patch = patch_sink_ && recipe.base && recipe.changes.size() == 1 &&
+                          place.entry < target.manifest.tensors.size();
+    if (is_patch) {
+      WEFT_TRY_VOID(blocking_patch(recipe, bytes));
+      return std::uint64_t{length_};
+    }
     const std::uint64_t offset = place.block * kBlockBytes;
     const auto out = sink_.place(place.entry, offset, memory(0));
-    WEFT_TRY(View bytes, blocking_read_base(recipe));
     if (recipe.changes.empty()) {
       WEFT_TRY_VOID(check_base(*recipe.base, bytes));
       std::ranges::copy(bytes, out.begin());
@@ -119,28 +128,52 @@ class BlockMaker {
                  fmt::format("{}: its bytes are not the version's", block_words(content, place)));
   }
 
+  Result<View> blocking_read_payload(const Recipe::Change& change) {
+    const auto& [step, row, place] = change;
+    payload_.resize(chain_.steps[step].index->blocks[row].payload_bytes);
+    auto payload = chain_.steps[step].blocking_read(row, payload_);
+    if (payload) return payload;
+    return std::move(payload).error().with_context(words(change));
+  }
+
   Result<void> blocking_change(const Recipe& recipe, std::size_t at, View base,
                                std::span<std::byte> out) {
     const auto& [step, row, place] = recipe.changes[at];
-    const VersionContent& target = *chain_.steps[step].target;
-    const DeltaBlock& block = chain_.steps[step].index->blocks[row];
-    payload_.resize(block.payload_bytes);
-    const auto payload = chain_.steps[step].blocking_read(row, payload_);
-    const std::string where = "delta of " + block_words(target, place);
-    if (!payload) return Error(payload.error()).with_context(where);
-    const auto decoded =
-        decode_delta(*payload, base, delta_kind(target.manifest, place.entry), out);
-    const std::uint64_t entry_bytes = entry_size_bytes(target.manifest, place.entry);
-    if (decoded && block_digest(entry_bytes, place.block, out) == block.value) return {};
-    // Whose fault is it? What came out of a step before is right.
-    if (at == 0 && recipe.base) WEFT_TRY_VOID(check_base(*recipe.base, base));
-    return Error(ErrorCode::kCorrupt, fmt::format("{}: {}", where,
-                                                  decoded ? "what it makes has another digest"
-                                                          : decoded.error().message()));
+    WEFT_TRY(const View payload, blocking_read_payload(recipe.changes[at]));
+    const Manifest& manifest = chain_.steps[step].target->manifest;
+    const auto decoded = decode_delta(payload, base, delta_kind(manifest, place.entry), out);
+    const std::uint64_t entry_bytes = entry_size_bytes(manifest, place.entry);
+    const Digest& expected = chain_.steps[step].index->blocks[row].value;
+    if (decoded && block_digest(entry_bytes, place.block, out) == expected) return {};
+    return fault(recipe, at, base,
+                 decoded ? "what it makes has another digest" : decoded.error().message());
+  }
+
+  // The first change, and the only one.
+  Result<void> blocking_patch(const Recipe& recipe, View base) {
+    const auto& [step, row, place] = recipe.changes[0];
+    WEFT_TRY(const View payload, blocking_read_payload(recipe.changes[0]));
+    auto patch =
+        resolve_delta(payload, base, delta_kind(chain_.steps[step].target->manifest, place.entry));
+    if (!patch) return fault(recipe, 0, base, patch.error().message());
+    return patch_sink_(place, *std::move(patch));
+  }
+
+  std::string words(const Recipe::Change& change) const {
+    return "delta of " + block_words(*chain_.steps[change.step].target, change.place);
+  }
+
+  // Whose fault is it? What came out of a step before is right.
+  Error fault(const Recipe& recipe, std::size_t at, View base, const std::string& what) const {
+    if (at == 0 && recipe.base) {
+      if (auto right = check_base(*recipe.base, base); !right) return std::move(right).error();
+    }
+    return Error(ErrorCode::kCorrupt, fmt::format("{}: {}", words(recipe.changes[at]), what));
   }
 
   const Chain& chain_;
   PullTarget& sink_;
+  const PatchSink& patch_sink_;
   std::unique_ptr<std::byte[]> memory_;
   std::vector<std::byte> payload_;
   std::size_t length_ = 0;
@@ -171,7 +204,7 @@ Result<void> blocking_apply_deltas(const VersionBlocks& base, std::span<const De
   std::optional<Error> failed;
   std::size_t next = 0;
   const auto work = [&](std::unique_lock<std::mutex>& lock) {
-    BlockMaker maker(chain, sink);
+    BlockMaker maker(chain, sink, options.patch_sink);
     while (!failed && next < places.size()) {
       const BlockPlace place = places[next++];
       lock.unlock();

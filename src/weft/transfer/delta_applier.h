@@ -9,6 +9,7 @@
 #include <span>
 
 #include "weft/base/result.h"
+#include "weft/codec/delta_codec.h"
 #include "weft/format/delta_index.h"
 #include "weft/transfer/puller.h"
 #include "weft/transfer/version_blocks.h"
@@ -25,19 +26,26 @@ struct DeltaStep {
       blocking_read{};
 };
 
+// Takes how a block of a tensor differs from the base's. Thread-safe.
+using PatchSink = std::function<Result<void>(const BlockPlace& place, DeltaPatch patch)>;
+
 struct DeltaApplyOptions {
   unsigned threads = 1;
   // Bytes of the last target that are there and verified, out of all; called from the calling
   // thread.
   std::function<void(std::uint64_t done_bytes, std::uint64_t total_bytes)> progress{};
+  // Where given, a block of a tensor that one delta makes of one of the base's goes here and not
+  // to the sink, and nobody makes and hashes it: proven are the delta's own digest and that of the
+  // values which it replaces.
+  PatchSink patch_sink{};
 };
 
 // Writes the target of the last step into `sink`, which was prepared for it and has the blocks
 // `held`, in order, already. Every block is held to its digest before it is written, those that
-// come out of each step too. Memory for each thread: three blocks, a payload and what
-// decode_delta() needs. Blocks. Requires: at least one step.
-// Errors: kConflict: the base's bytes are not its digests'; kCorrupt: a payload is broken; both
-// naming version, tensor and block. Those of base, sink and steps.
+// come out of each step too (but see `patch_sink`). Memory for each thread: three blocks, a payload
+// and what decode_delta() needs. Blocks. Requires: at least one step. Errors: kConflict: the base's
+// bytes are not its digests'; kCorrupt: a payload is broken; both naming version, tensor and block.
+// Those of base, sink and steps.
 Result<void> blocking_apply_deltas(const VersionBlocks& base, std::span<const DeltaStep> steps,
                                    PullTarget& sink, std::span<const BlockPlace> held = {},
                                    const DeltaApplyOptions& options = {});

@@ -10,7 +10,6 @@
 
 #include "weft/base/clock.h"
 #include "weft/format/json.h"
-#include "weft/transfer/delta_applier.h"
 #include "weft/transfer/delta_object.h"
 #include "weft/transfer/internal/answers.h"
 #include "weft/transfer/internal/delta_packs.h"
@@ -144,8 +143,8 @@ Result<DeltaPull> blocking_pull_deltas(http::Client& source, const std::string& 
   const VersionContent& content = *steps->back().target;
   WEFT_TRY(auto held, target.blocking_prepare(id, content.manifest, content.blocks));
   std::sort(held.blocks.begin(), held.blocks.end());
-  const auto applied =
-      blocking_apply_deltas(base, *steps, target, held.blocks, {options.threads, options.progress});
+  const auto applied = blocking_apply_deltas(
+      base, *steps, target, held.blocks, {options.threads, options.progress, options.patch_sink});
   if (!applied) {
     pull.why_not = applied.error().message();
     return pull;

@@ -9,6 +9,7 @@
 
 #include "weft/base/result.h"
 #include "weft/http/client.h"
+#include "weft/transfer/delta_applier.h"
 #include "weft/transfer/puller.h"
 #include "weft/transfer/version_blocks.h"
 
@@ -18,6 +19,8 @@ struct DeltaPullOptions {
   unsigned threads = 2;
   unsigned retries = 3;  // of a call whose connection breaks
   std::chrono::milliseconds first_wait{100};
+  // As of DeltaApplyOptions.
+  PatchSink patch_sink{};
   // The source may be at making the delta: it is given so long.
   std::chrono::seconds wait{10};
   // As of PullOptions.

@@ -44,6 +44,9 @@ class WeftInitInfo(WeightTransferInitInfo):
     """Connections; and threads that apply deltas."""
     keep: bool = True
     """Keep the loaded version in host memory, so that the next may come as what changed."""
+    verify: str = "background"
+    """When what changes make of a version is held to its digests: "full": before it is loaded; "background": right after
+    the finish. A delta has a digest of its own, and one of the values that it replaces, which are checked in any case."""
 
 
 @dataclasses.dataclass
@@ -68,7 +71,7 @@ class WeftWeightTransferEngine(WeightTransferEngine[WeftInitInfo, WeftUpdateInfo
         super().__init__(config, vllm_config, device, model)
         bind_ranks()
         self._init = WeftInitInfo()
-        self._host = Host(self._init.keep)
+        self._host = _host_of(self._init)
         self._layout: tuple[list[Spec], Layout] | None = None
         self._loading: Loading | None = None
         self._staged: Staged | None = None
@@ -77,9 +80,10 @@ class WeftWeightTransferEngine(WeightTransferEngine[WeftInitInfo, WeftUpdateInfo
     # --- What vLLM calls, on every rank; ranks.py has each followed by settle()
 
     def init_transfer_engine(self, init_info: WeftInitInfo) -> None:
+        host = _host_of(init_info)
         self._drop()
         self._init = init_info
-        self._host = Host(init_info.keep)
+        self._host = host
 
     def start_weight_update(self) -> None:
         self._drop()
@@ -95,7 +99,7 @@ class WeftWeightTransferEngine(WeightTransferEngine[WeftInitInfo, WeftUpdateInfo
             raise InvalidArgumentError("no source: name the URL of a store or of the trainer in update_info or init_info")
         self._client = open_source(source, self._init.key, self._init.ca_file)
         version = self._client.resolve(update_info.version)
-        if version == self._host.id:  # something else may have been loaded meanwhile
+        if version == self._host.verified_id():  # something else may have been loaded meanwhile
             self._staged = self._host.again()
         elif not self._stage_changes(version):
             self._stage(version, update_info.early)
@@ -144,7 +148,7 @@ class WeftWeightTransferEngine(WeightTransferEngine[WeftInitInfo, WeftUpdateInfo
 
     @torch.no_grad()
     def _stage_changes(self, version: str) -> bool:
-        staged = self._host.try_pull_changes(self._client, version, self._init.threads)
+        staged = self._host.try_pull_changes(self._client, version)
         if staged is None or self._layout is None:
             return False
         loading = self._new_loading()
@@ -158,8 +162,7 @@ class WeftWeightTransferEngine(WeightTransferEngine[WeftInitInfo, WeftUpdateInfo
     def _stage(self, version: str, early: bool) -> None:
         if self._layout is not None:
             self._loading = self._new_loading()
-        self._staged = self._host.pull(self._client, version, self._init.threads,
-                                       functools.partial(self._arrived, early, {}))
+        self._staged = self._host.pull(self._client, version, functools.partial(self._arrived, early, {}))
         specs = specs_of(self._staged.tensors)
         if self._layout is None or self._layout[0] != specs:
             if self._loading is not None:
@@ -189,6 +192,12 @@ class WeftWeightTransferEngine(WeightTransferEngine[WeftInitInfo, WeftUpdateInfo
             self._synchronize()
         if staged is not None:
             self._host.drop(staged)
+
+
+def _host_of(init_info: WeftInitInfo) -> Host:
+    if init_info.verify not in ("full", "background"):
+        raise InvalidArgumentError(f"verify: {init_info.verify!r} is neither 'full' nor 'background'")
+    return Host(init_info.keep, init_info.verify == "full", init_info.threads)
 
 
 def _gather(*texts: str) -> list[list[str]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import types
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -12,14 +14,15 @@ from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbed
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
 from .layout import Layout, Piece, Spec, Target, Window
+from .staging import Change
 
 # Their parameters stay as they are loaded, but for the packed weights of a CPU.
 _PLAIN_METHODS = (UnquantizedLinearMethod, UnquantizedEmbeddingMethod)
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
-Changes = Mapping[str, tuple[torch.Tensor, torch.Tensor]]
-"""By name of the tensor: flat indices of the elements that change, ascending, and their new values."""
+Changes = Mapping[str, Change]
+"""By name of the tensor."""
 
 
 class Loading:
@@ -109,9 +112,16 @@ class Loading:
 
     def holds(self, changes: Changes, old: Mapping[str, torch.Tensor]) -> bool:
         """Are the elements that change what they are in `old`? False after something else has loaded the model."""
-        for piece, elements, places in self._plain_changes(changes):
-            flat = _flat(self._parameter(piece))
-            expected = _flat(old[piece.tensor]).index_select(0, elements).to(flat.dtype)
+        for piece, change in self._plain_changes(changes):
+            flat = self._parameter(piece).view(-1)
+            whole = self._whole(piece, flat, change)
+            if whole is not None:
+                if not change.fits(whole):
+                    return False
+                continue
+            elements, _ = change.listed
+            inside, places = _places_of(piece, elements, self._layout.specs[piece.tensor].shape)
+            expected = old[piece.tensor].view(-1).index_select(0, elements[inside]).to(flat.dtype)
             held = flat.index_select(0, places.to(flat.device))  # a third of what flat[places] takes on a CPU
             if not torch.equal(_integers(held.cpu()), _integers(expected)):
                 return False
@@ -124,31 +134,42 @@ class Loading:
                 weight = self._assemble(target, old)
                 for piece in target.pieces:
                     if piece.tensor in changes:
-                        elements, values = changes[piece.tensor]
+                        elements, values = changes[piece.tensor].listed
                         inside, places = _places_of(piece, elements, old[piece.tensor].shape)
-                        _flat(weight)[places] = values[inside].to(weight.dtype)
+                        weight.view(-1)[places] = values[inside].to(weight.dtype)
                 self._shadows[target.module] = self._pack(target, weight)
 
     def commit_changes(self, changes: Changes) -> None:
         """Writes elements over those that are there."""
         touched = set()
-        for piece, _, places, values in self._plain_changes(changes, with_values=True):
-            flat = _flat(self._parameter(piece))
-            places = places.to(flat.device)
-            before = flat.index_select(0, places)
-            self._undo.append(lambda flat=flat, places=places, before=before: flat.index_copy_(0, places, before))
-            flat.index_copy_(0, places, values.to(device=flat.device, dtype=flat.dtype))
+        for piece, change in self._plain_changes(changes):
+            flat = self._parameter(piece).view(-1)
+            whole = self._whole(piece, flat, change)
+            if whole is not None:
+                change.write(whole)
+                self._undo.append(functools.partial(change.undo, whole))
+            else:
+                elements, values = change.listed
+                inside, places = _places_of(piece, elements, self._layout.specs[piece.tensor].shape)
+                places = places.to(flat.device)
+                self._undo.append(functools.partial(flat.index_copy_, 0, places, flat.index_select(0, places)))
+                flat.index_copy_(0, places, values[inside].to(device=flat.device, dtype=flat.dtype))
             touched.add((piece.module, piece.parameter))
         self._swap()
         self._refresh(self._layout.targets[place] for place in touched)
 
-    def _plain_changes(self, changes: Changes, with_values: bool = False) -> Iterable[Any]:
-        for name, (elements, values) in changes.items():
+    def _plain_changes(self, changes: Changes) -> Iterable[tuple[Piece, Change]]:
+        for name, change in changes.items():
             for piece in self._layout.pieces[name]:
                 if (piece.module, piece.parameter) in self._plain_names:
-                    inside, places = _places_of(piece, elements, self._layout.specs[name].shape)
-                    found = (piece, elements[inside], places)
-                    yield (*found, values[inside]) if with_values else found
+                    yield piece, change
+
+    def _whole(self, piece: Piece, flat: torch.Tensor, change: Change) -> torch.Tensor | None:
+        """Where a parameter on the host has a whole tensor as it is, element by element; None where it has not."""
+        spec = self._layout.specs[piece.tensor]
+        if flat.device.type != "cpu" or flat.dtype != change.dtype or not _is_whole(piece, spec.shape):
+            return None
+        return flat[piece.target.offset:piece.target.offset + math.prod(spec.shape)]
 
     # --- Both
 
@@ -240,21 +261,22 @@ def _is_dense(target: Target) -> bool:
     return Window(0, target.shape, target.stride) == Window.of(torch.empty(target.shape, device="meta"))
 
 
-def _flat(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.view(-1)
-
-
 def _integers(tensor: torch.Tensor) -> torch.Tensor:
     """The same elements as integers, which are equal where their bits are."""
     return tensor.view(_INTEGERS[tensor.element_size()])
 
 
+def _is_whole(piece: Piece, shape: tuple[int, ...]) -> bool:
+    """Does the piece take all of a tensor of that shape, and lay it out in its order?"""
+    dense = Window.of(torch.empty(piece.target.shape, device="meta")).stride
+    return piece.source == Window.of(torch.empty(shape, device="meta")) and piece.target.stride == dense
+
+
 def _places_of(piece: Piece, elements: torch.Tensor, shape: tuple[int, ...]) -> tuple[Any, torch.Tensor]:
     """Which of these elements of a tensor of that shape a piece has, and where they go in the flat parameter."""
-    whole = Window.of(torch.empty(shape, device="meta"))
-    dense = Window.of(torch.empty(piece.target.shape, device="meta")).stride
-    if piece.source == whole and piece.target.stride == dense:
+    if _is_whole(piece, shape):
         return slice(None), elements + piece.target.offset
+    whole = Window.of(torch.empty(shape, device="meta"))
     # The window is a box in the tensor: its first element, and its edges.
     first, rest = [], piece.source.offset
     for stride in whole.stride:

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import math
 import os
 import queue
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import torch
+from vllm.logger import init_logger
 
 from .. import _weft
 from .._connection import connect
-from .._errors import ForbiddenError, UnsupportedError
+from .._errors import ConflictError, CorruptError, ForbiddenError, UnsupportedError
 from .._tensors import DTYPES, Version
 from .layout import Spec
+
+logger = init_logger("vllm." + __name__)  # vLLM shows its own alone
 
 _NAMES = {number: name for name, (number, _) in DTYPES.items()}
 _SOURCES = "WEFT_ALLOW_SOURCE"
@@ -31,6 +35,38 @@ def open_source(url: str, key: str | None, ca_file: str | None) -> Any:
     return connect(url, key, ca_file, 60.0)
 
 
+class Change:
+    """What a version changes of one tensor."""
+
+    def __init__(self, patch: Any, index: int, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+        self._patch = patch
+        self._index = index
+
+    @functools.cached_property
+    def listed(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Flat indices of the elements, ascending, and their new values."""
+        count, elements, values = self._patch.elements(self._index)
+        return _view(elements, count, torch.int64, self._patch), _view(values, count, self.dtype, self._patch)
+
+    # `flat` is the tensor in a place of its own: all elements in their order, in host memory.
+
+    def fits(self, flat: torch.Tensor) -> bool:
+        """Are the elements that change what they were?"""
+        try:
+            self._patch.check(self._index, flat.data_ptr())
+        except ConflictError:
+            return False
+        return True
+
+    def write(self, flat: torch.Tensor) -> None:
+        self._patch.write(self._index, flat.data_ptr())
+
+    def undo(self, flat: torch.Tensor) -> None:
+        """Takes the last write() back."""
+        self._patch.undo(self._index, flat.data_ptr())
+
+
 class Staged:
     """A version that is to be loaded. `weights` are all of it; or `changes` are what it changes of what is held."""
 
@@ -39,7 +75,7 @@ class Staged:
         self.weights: Any = None
         self.tensors: dict[str, torch.Tensor] = {}
         self.patch: Any = None
-        self.changes: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
+        self.changes: dict[str, Change] = {}
 
 
 class _Arrived:
@@ -54,44 +90,56 @@ class _Arrived:
 
 
 class Host:
-    """The versions of one worker. `keep` False: none stays when it is loaded, and there are no deltas."""
+    """The versions of one worker. `keep` False: none stays when it is loaded, and there are no deltas. `verifies_first`:
+    what changes make of a version is held to its digests before it is loaded, else afterwards beside what the server does."""
 
-    def __init__(self, keep: bool) -> None:
+    def __init__(self, keep: bool, verifies_first: bool, threads: int) -> None:
         self._keep = keep
+        self._verifies_first = verifies_first
+        self._threads = threads
+        self._verified: Future[None] | None = None  # of what is loaded, if it came as changes
         self._weights: Any = None  # what is loaded
         self._spare: Any = None  # memory to write over
         self.tensors: dict[str, torch.Tensor] = {}
         """What is loaded, by name; read alone."""
 
-    @property
-    def id(self) -> str | None:
+    def verified_id(self) -> str | None:
+        """Of what is loaded; None where nothing is, or where it has turned out to be something else. Blocks until that
+        is known."""
+        verified, self._verified = self._verified, None
+        if verified is not None and verified.exception() is not None:
+            self._spare, self._weights, self.tensors = self._weights, None, {}
         return None if self._weights is None else self._weights.id
 
-    def try_pull_changes(self, client: Any, version: str, threads: int) -> Staged | None:
+    def try_pull_changes(self, client: Any, version: str) -> Staged | None:
         """What `version` changes of what is loaded; None where that cannot be had."""
         if self._weights is None:
             return None
         try:
             with _worker_thread() as thread:
-                patch, report = thread.submit(_weft.pull_changes, client, version, self._weights, threads).result()
+                patch, report = thread.submit(_weft.pull_changes, client, version, self._weights, self._threads).result()
+                if self._verifies_first:
+                    thread.submit(patch.verify, self._threads).result()
         except UnsupportedError:
+            return None
+        except CorruptError as error:
+            logger.warning("weft: %s; it is pulled in full", error)
             return None
         staged = Staged(report["id"])
         staged.patch = patch
         rows = self._weights.tensors()
-        for tensor, count, elements, values in patch.rows():
+        for index, tensor in enumerate(patch.tensors()):
             name, dtype, _, _ = rows[tensor]
-            staged.changes[name] = (_view(elements, count, torch.int64, patch),
-                                    _view(values, count, getattr(torch, _NAMES[dtype]), patch))
+            staged.changes[name] = Change(patch, index, getattr(torch, _NAMES[dtype]))
         return staged
 
-    def pull(self, client: Any, version: str, threads: int, arrived: Callable[[Spec, torch.Tensor], None]) -> Staged:
+    def pull(self, client: Any, version: str, arrived: Callable[[Spec, torch.Tensor], None]) -> Staged:
         """All of `version`. `arrived` is called in this thread with each tensor when it is verified, while others are
         still on their way; it must not keep it."""
         spare, self._spare = self._spare, None
         news: queue.SimpleQueue[Any] = queue.SimpleQueue()
         with _worker_thread() as thread:  # it ends before this does: it writes to the memory of the tensors
-            pull = thread.submit(client.pull, version, connections=threads, base_weights=self._weights, reuse=spare,
+            pull = thread.submit(client.pull, version, connections=self._threads, base_weights=self._weights, reuse=spare,
                                  tensor=lambda *row: news.put(_Arrived(*row)))
             pull.add_done_callback(news.put)
             try:
@@ -125,6 +173,8 @@ class Host:
             self.tensors = {}
             self._weights = staged.patch.apply()
             self.tensors = Version(self._weights).torch()
+            if not self._verifies_first:
+                self._verified = _verify(staged.id, staged.patch, self._threads)
         if not self._keep:
             self._spare, self._weights, self.tensors = self._weights, None, {}
 
@@ -133,6 +183,22 @@ class Host:
         if staged.weights is not None and staged.weights is not self._weights:
             staged.tensors = {}
             self._spare, staged.weights = staged.weights, None
+
+
+def _verify(version: str, patch: Any, threads: int) -> Future[None]:
+    """Holds what changes have made to its digests, in a thread of its own."""
+
+    def verify() -> None:
+        try:
+            patch.verify(threads)
+        except CorruptError as error:
+            logger.error("weft: %s is loaded and wrong: %s. The next update comes in full", version, error)
+            raise
+
+    thread = _worker_thread()
+    verified = thread.submit(verify)
+    thread.shutdown(wait=False)
+    return verified
 
 
 def _worker_thread() -> ThreadPoolExecutor:

@@ -212,11 +212,4 @@ std::vector<Digest> hash_blocks(std::span<const std::byte> bytes);
 // Hashes what a set holds, and the files.
 Resident blocking_hash_resident(const WeightSet& set, const ModelFiles& files, VersionName name);
 
-// The bytes of block `block` of an entry.
-template <typename Byte>
-std::span<Byte> block_of(std::span<Byte> entry, std::uint64_t block) {
-  return entry.subspan(static_cast<std::size_t>(block * kBlockBytes),
-                       static_cast<std::size_t>(block_length(entry.size(), block)));
-}
-
 }  // namespace weft::internal

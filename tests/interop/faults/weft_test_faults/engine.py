@@ -6,10 +6,13 @@ from weft.vllm.engine import WeftWeightTransferEngine
 
 
 class FaultyEngine(WeftWeightTransferEngine):
-    """Fails after it has staged (file `stage-RANK`) or loaded (`commit-RANK`)."""
+    """Fails after it has staged (file `stage-RANK`) or loaded (`commit-RANK`); with `wrong-RANK` changes do not make the
+    version that they are said to make."""
 
     def receive_weights(self, update_info):
         super().receive_weights(update_info)
+        if self._is_asked_for("wrong") and self._staged.patch is not None:
+            next(tensor for name, tensor in self._host.tensors.items() if name in self._staged.changes).view(-1)[0] += 1
         self._fail("stage")
 
     def finish_weight_update(self):
@@ -17,6 +20,8 @@ class FaultyEngine(WeftWeightTransferEngine):
         self._fail("commit")
 
     def _fail(self, where):
-        name = f"{where}-{get_world_group().rank}"
-        if (pathlib.Path(os.environ["WEFT_TEST_FAULTS"]) / name).exists():
-            raise RuntimeError(f"{name} was asked for")
+        if self._is_asked_for(where):
+            raise RuntimeError(f"{where}-{get_world_group().rank} was asked for")
+
+    def _is_asked_for(self, where):
+        return (pathlib.Path(os.environ["WEFT_TEST_FAULTS"]) / f"{where}-{get_world_group().rank}").exists()
