@@ -5,7 +5,8 @@ usage: vllm_update_bench.py [--size 0.6b] [--rounds 3]        (`make interop` ru
 
 Both ways begin with the trainer's tensors in its memory and end when vLLM would generate with them; each is checked against
 vLLM's own sums of its parameters. The last line is BENCH {...}: how many times faster weft is, in full and with 1 % of the elements
-changed, and what a publish from Python takes of `weft push` of the same bytes.
+changed (vllm_delta_*: as by default, the version's digests held against the result right after the finish; vllm_delta_full_*: before,
+`verify: full`), and what a publish from Python takes of `weft push` of the same bytes.
 """
 import argparse
 import json
@@ -123,16 +124,23 @@ def main():
         shutil.rmtree(folder / "store")
         with Vllm(model) as vllm, weft.Origin() as origin, weft.Publisher(origin) as full, \
                 weft.Publisher(origin, delta=True) as delta:
-            vllm.call("/init_weight_transfer_engine", {"init_info": {"source": origin.url}})
             bench = Bench(vllm, model, tensors, folder)
-            full_times = bench.run(full, 1, options.rounds)
-            delta_times = bench.run(delta, SHARE, options.rounds)
+
+            def run(publisher, share, verify):
+                vllm.call("/init_weight_transfer_engine", {"init_info": {"source": origin.url, "verify": verify}})
+                return bench.run(publisher, share, options.rounds)
+
+            full_times = run(full, 1, "background")
+            delta_times = run(delta, SHARE, "background")
+            print("  verified before it is loaded:")
+            verified_times = run(delta, SHARE, "full")
     print("BENCH", json.dumps({
         "vllm_update_vs_disk": round(full_times[0] / full_times[1], 2),
         "vllm_delta_vs_disk": round(delta_times[0] / delta_times[1], 2),
+        "vllm_delta_full_vs_disk": round(verified_times[0] / verified_times[1], 2),
         "publish_overhead": round(overhead, 3),
         "vllm_disk_seconds": round(full_times[0], 2), "vllm_update_seconds": round(full_times[1], 2),
-        "vllm_delta_seconds": round(delta_times[1], 2)}))
+        "vllm_delta_seconds": round(delta_times[1], 2), "vllm_delta_full_seconds": round(verified_times[1], 2)}))
 
 
 if __name__ == "__main__":

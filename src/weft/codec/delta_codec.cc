@@ -277,13 +277,14 @@ Result<DeltaPatch> resolve(const Framed& framed, View base, ElemKind kind) {
       internal::read_sparse<T>(framed.body, base.size() / sizeof(T), framed.header.changed);
   if (!streams) return streams.error();
   Changes<T> changes;
-  changes.positions.reserve(framed.header.changed);
-  changes.old.reserve(framed.header.changed);
-  changes.next.reserve(framed.header.changed);
+  changes.positions.resize(framed.header.changed);
+  changes.old.resize(framed.header.changed);
+  changes.next.resize(framed.header.changed);
+  std::size_t found = 0;
   const auto change = [&](std::size_t position, T was, T is) {
-    changes.positions.push_back(static_cast<std::uint32_t>(position));
-    changes.old.push_back(was);
-    changes.next.push_back(is);
+    changes.positions[found] = static_cast<std::uint32_t>(position);
+    changes.old[found] = was;
+    changes.next[found++] = is;
   };
   const bool fits = internal::walk_changes(
       *streams, base, kind, [](std::size_t, std::size_t) {}, change);

@@ -99,7 +99,7 @@ class WeftWeightTransferEngine(WeightTransferEngine[WeftInitInfo, WeftUpdateInfo
             raise InvalidArgumentError("no source: name the URL of a store or of the trainer in update_info or init_info")
         self._client = open_source(source, self._init.key, self._init.ca_file)
         version = self._client.resolve(update_info.version)
-        if version == self._host.verified_id():  # something else may have been loaded meanwhile
+        if version == self._host.settled_id():  # something else may have been loaded meanwhile
             self._staged = self._host.again()
         elif not self._stage_changes(version):
             self._stage(version, update_info.early)

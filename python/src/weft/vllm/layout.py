@@ -45,6 +45,15 @@ class Window:
     def of(cls, view: torch.Tensor) -> Window:
         return cls(view.storage_offset(), tuple(view.shape), tuple(view.stride()))
 
+    @classmethod
+    def dense(cls, shape: tuple[int, ...]) -> Window:
+        """All elements, in C order."""
+        stride, elements = [], 1
+        for size in reversed(shape):
+            stride.append(elements)
+            elements *= max(size, 1)
+        return cls(0, tuple(shape), tuple(reversed(stride)))
+
     def on(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.as_strided(self.shape, self.stride, tensor.storage_offset() + self.offset)
 
@@ -195,7 +204,7 @@ def trace(model: torch.nn.Module, specs: Iterable[Spec]) -> Layout:
 
 def _is_box(spec: Spec, window: Window) -> bool:
     """Is it a part of the tensor along its own axes?"""
-    whole = torch.empty(spec.shape, device="meta").stride()
+    whole = Window.dense(spec.shape).stride
     return len(window.shape) == len(spec.shape) and all(
         ours == theirs or size == 1 for ours, theirs, size in zip(window.stride, whole, window.shape))
 

@@ -14,10 +14,12 @@ from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbed
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
 from .layout import Layout, Piece, Spec, Target, Window
-from .staging import Change
+from .staging import Change, worker_threads
 
 # Their parameters stay as they are loaded, but for the packed weights of a CPU.
 _PLAIN_METHODS = (UnquantizedLinearMethod, UnquantizedEmbeddingMethod)
+
+_THREADS = 2  # that write elements, each those of other tensors
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -112,20 +114,17 @@ class Loading:
 
     def holds(self, changes: Changes, old: Mapping[str, torch.Tensor]) -> bool:
         """Are the elements that change what they are in `old`? False after something else has loaded the model."""
-        for piece, change in self._plain_changes(changes):
+        wholes, others = self._plain_changes(changes)
+        for piece, change in others:
             flat = self._parameter(piece).view(-1)
-            whole = self._whole(piece, flat, change)
-            if whole is not None:
-                if not change.fits(whole):
-                    return False
-                continue
             elements, _ = change.listed
             inside, places = _places_of(piece, elements, self._layout.specs[piece.tensor].shape)
             expected = old[piece.tensor].view(-1).index_select(0, elements[inside]).to(flat.dtype)
             held = flat.index_select(0, places.to(flat.device))  # a third of what flat[places] takes on a CPU
             if not torch.equal(_integers(held.cpu()), _integers(expected)):
                 return False
-        return True
+        with worker_threads(_THREADS) as threads:
+            return all(threads.map(lambda whole: all(map(whole[0].fits, whole[1])), wholes))
 
     def prepare_changes(self, changes: Changes, old: Mapping[str, torch.Tensor]) -> None:
         """Packs anew what is packed, beside the old."""
@@ -141,35 +140,41 @@ class Loading:
 
     def commit_changes(self, changes: Changes) -> None:
         """Writes elements over those that are there."""
-        touched = set()
-        for piece, change in self._plain_changes(changes):
+        wholes, others = self._plain_changes(changes)
+        for piece, change in others:
             flat = self._parameter(piece).view(-1)
-            whole = self._whole(piece, flat, change)
-            if whole is not None:
-                change.write(whole)
-                self._undo.append(functools.partial(change.undo, whole))
-            else:
-                elements, values = change.listed
-                inside, places = _places_of(piece, elements, self._layout.specs[piece.tensor].shape)
-                places = places.to(flat.device)
-                self._undo.append(functools.partial(flat.index_copy_, 0, places, flat.index_select(0, places)))
-                flat.index_copy_(0, places, values[inside].to(device=flat.device, dtype=flat.dtype))
-            touched.add((piece.module, piece.parameter))
+            elements, values = change.listed
+            inside, places = _places_of(piece, elements, self._layout.specs[piece.tensor].shape)
+            places = places.to(flat.device)
+            self._undo.append(functools.partial(flat.index_copy_, 0, places, flat.index_select(0, places)))
+            flat.index_copy_(0, places, values[inside].to(device=flat.device, dtype=flat.dtype))
+        with worker_threads(_THREADS) as threads:
+            list(threads.map(self._write_wholes, wholes))
         self._swap()
-        self._refresh(self._layout.targets[place] for place in touched)
+        self._refresh(target for target in self._plain if any(piece.tensor in changes for piece in target.pieces))
 
-    def _plain_changes(self, changes: Changes) -> Iterable[tuple[Piece, Change]]:
+    def _write_wholes(self, whole: tuple[Change, list[torch.Tensor]]) -> None:
+        change, places = whole
+        for place in places:
+            change.write(place)
+            self._undo.append(functools.partial(change.undo, place))
+
+    def _plain_changes(self, changes: Changes) -> tuple[list[tuple[Change, list[torch.Tensor]]], list[tuple[Piece, Change]]]:
+        """Those of tensors that plain parameters on the host have whole, as they are, with where; and all others."""
+        wholes, others = [], []
         for name, change in changes.items():
+            places = []
+            spec = self._layout.specs[name]
             for piece in self._layout.pieces[name]:
-                if (piece.module, piece.parameter) in self._plain_names:
-                    yield piece, change
-
-    def _whole(self, piece: Piece, flat: torch.Tensor, change: Change) -> torch.Tensor | None:
-        """Where a parameter on the host has a whole tensor as it is, element by element; None where it has not."""
-        spec = self._layout.specs[piece.tensor]
-        if flat.device.type != "cpu" or flat.dtype != change.dtype or not _is_whole(piece, spec.shape):
-            return None
-        return flat[piece.target.offset:piece.target.offset + math.prod(spec.shape)]
+                if (piece.module, piece.parameter) not in self._plain_names:
+                    continue
+                flat = self._parameter(piece).view(-1)
+                if flat.device.type == "cpu" and flat.dtype == spec.dtype and _is_whole(piece, spec.shape):
+                    places.append(flat[piece.target.offset:piece.target.offset + math.prod(spec.shape)])
+                else:
+                    others.append((piece, change))
+            wholes.append((change, places))
+        return wholes, others
 
     # --- Both
 
@@ -258,7 +263,7 @@ def _is_packed(module: torch.nn.Module, target: Target) -> bool:
 
 
 def _is_dense(target: Target) -> bool:
-    return Window(0, target.shape, target.stride) == Window.of(torch.empty(target.shape, device="meta"))
+    return Window(0, target.shape, target.stride) == Window.dense(target.shape)
 
 
 def _integers(tensor: torch.Tensor) -> torch.Tensor:
@@ -268,15 +273,14 @@ def _integers(tensor: torch.Tensor) -> torch.Tensor:
 
 def _is_whole(piece: Piece, shape: tuple[int, ...]) -> bool:
     """Does the piece take all of a tensor of that shape, and lay it out in its order?"""
-    dense = Window.of(torch.empty(piece.target.shape, device="meta")).stride
-    return piece.source == Window.of(torch.empty(shape, device="meta")) and piece.target.stride == dense
+    return piece.source == Window.dense(shape) and piece.target.stride == Window.dense(piece.target.shape).stride
 
 
 def _places_of(piece: Piece, elements: torch.Tensor, shape: tuple[int, ...]) -> tuple[Any, torch.Tensor]:
     """Which of these elements of a tensor of that shape a piece has, and where they go in the flat parameter."""
     if _is_whole(piece, shape):
         return slice(None), elements + piece.target.offset
-    whole = Window.of(torch.empty(shape, device="meta"))
+    whole = Window.dense(shape)
     # The window is a box in the tensor: its first element, and its edges.
     first, rest = [], piece.source.offset
     for stride in whole.stride:

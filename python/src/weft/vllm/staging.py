@@ -97,18 +97,22 @@ class Host:
         self._keep = keep
         self._verifies_first = verifies_first
         self._threads = threads
-        self._verified: Future[None] | None = None  # of what is loaded, if it came as changes
-        self._weights: Any = None  # what is loaded
+        self._settling: Future[tuple[Any, bool]] | None = None  # of what is loaded, if it came as changes
+        self._weights: Any = None  # what is loaded, once that is settled
         self._spare: Any = None  # memory to write over
         self.tensors: dict[str, torch.Tensor] = {}
         """What is loaded, by name; read alone."""
 
-    def verified_id(self) -> str | None:
-        """Of what is loaded; None where nothing is, or where it has turned out to be something else. Blocks until that
-        is known."""
-        verified, self._verified = self._verified, None
-        if verified is not None and verified.exception() is not None:
-            self._spare, self._weights, self.tensors = self._weights, None, {}
+    def settled_id(self) -> str | None:
+        """Of what is loaded; None where nothing is, or where it has turned out to be something else. Blocks until changes
+        that were loaded last are written and verified here, too."""
+        settling, self._settling = self._settling, None
+        if settling is not None:
+            weights, is_right = settling.result()
+            if is_right:
+                self._weights, self.tensors = weights, Version(weights).torch()
+            else:
+                self._spare = weights
         return None if self._weights is None else self._weights.id
 
     def try_pull_changes(self, client: Any, version: str) -> Staged | None:
@@ -116,7 +120,7 @@ class Host:
         if self._weights is None:
             return None
         try:
-            with _worker_thread() as thread:
+            with worker_threads(1) as thread:
                 patch, report = thread.submit(_weft.pull_changes, client, version, self._weights, self._threads).result()
                 if self._verifies_first:
                     thread.submit(patch.verify, self._threads).result()
@@ -138,7 +142,7 @@ class Host:
         still on their way; it must not keep it."""
         spare, self._spare = self._spare, None
         news: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        with _worker_thread() as thread:  # it ends before this does: it writes to the memory of the tensors
+        with worker_threads(1) as thread:  # it ends before this does: it writes to the memory of the tensors
             pull = thread.submit(client.pull, version, connections=self._threads, base_weights=self._weights, reuse=spare,
                                  tensor=lambda *row: news.put(_Arrived(*row)))
             pull.add_done_callback(news.put)
@@ -170,13 +174,23 @@ class Host:
             self._spare, self._weights = self._weights, staged.weights
             self.tensors = staged.tensors
         else:
-            self.tensors = {}
-            self._weights = staged.patch.apply()
-            self.tensors = Version(self._weights).torch()
-            if not self._verifies_first:
-                self._verified = _verify(staged.id, staged.patch, self._threads)
+            self._weights, self.tensors = None, {}
+            thread = worker_threads(1)
+            self._settling = thread.submit(self._settle, staged)
+            thread.shutdown(wait=False)
         if not self._keep:
             self._spare, self._weights, self.tensors = self._weights, None, {}
+
+    def _settle(self, staged: Staged) -> tuple[Any, bool]:
+        """Brings what is held up to date with changes that are loaded. Also, is it the version that it should be?"""
+        weights = staged.patch.apply()
+        try:
+            if not self._verifies_first:
+                staged.patch.verify(self._threads)
+        except CorruptError as error:
+            logger.error("weft: %s is loaded and wrong: %s. The next update comes in full", staged.id, error)
+            return weights, False
+        return weights, True
 
     def drop(self, staged: Staged) -> None:
         """It is not loaded."""
@@ -185,30 +199,14 @@ class Host:
             self._spare, staged.weights = staged.weights, None
 
 
-def _verify(version: str, patch: Any, threads: int) -> Future[None]:
-    """Holds what changes have made to its digests, in a thread of its own."""
-
-    def verify() -> None:
-        try:
-            patch.verify(threads)
-        except CorruptError as error:
-            logger.error("weft: %s is loaded and wrong: %s. The next update comes in full", version, error)
-            raise
-
-    thread = _worker_thread()
-    verified = thread.submit(verify)
-    thread.shutdown(wait=False)
-    return verified
-
-
-def _worker_thread() -> ThreadPoolExecutor:
-    """A thread whose threads may run on all cores that this process uses. Those of vLLM's CPU worker are pinned to one core
-    each, and what they start would share theirs."""
+def worker_threads(count: int) -> ThreadPoolExecutor:
+    """Threads that may run on all cores that this process uses, with those that they start. Those of vLLM's CPU worker are
+    pinned to one core each, and what they start would share theirs."""
     cores: set[int] = set()
     for thread in os.listdir("/proc/self/task"):
         with contextlib.suppress(ProcessLookupError):  # it has ended
             cores |= os.sched_getaffinity(int(thread))
-    return ThreadPoolExecutor(1, "weft-pull", lambda: os.sched_setaffinity(0, cores))
+    return ThreadPoolExecutor(count, "weft-worker", lambda: os.sched_setaffinity(0, cores))
 
 
 def specs_of(tensors: Mapping[str, torch.Tensor]) -> list[Spec]:

@@ -22,21 +22,27 @@ inline constexpr std::size_t kStretch = 8 * kSegment;
 template <typename T, typename OnStretch, typename OnChange>
 bool walk_one_class(const SparseStreams<T>& streams, std::span<const std::byte> base, ElemKind kind,
                     OnStretch on_stretch, OnChange on_change) {
+  constexpr std::size_t kAhead = 16;  // changes whose elements are asked for
   const ElementRule<T> rule(kind);
   const std::size_t elements = base.size() / sizeof(T);
+  const std::span<const std::uint32_t> gaps = streams.gaps;
   std::size_t i = 0, next = 0;  // change, and the first element that may be it
+  std::size_t asked = 0, next_asked = 0;
   for (std::size_t begin = 0; begin < elements; begin += kStretch) {
     const std::size_t end = std::min(begin + kStretch, elements);
     on_stretch(begin, end - begin);
-    prefetch_ahead(base.data() + begin * sizeof(T), kStretch * sizeof(T));
-    for (; i < streams.gaps.size() && next + streams.gaps[i] < end; ++i) {
-      const std::size_t position = next + streams.gaps[i];
+    for (; i < gaps.size() && next + gaps[i] < end; ++i) {
+      for (; asked < std::min(i + kAhead, gaps.size()); ++asked) {
+        next_asked += gaps[asked];
+        __builtin_prefetch(base.data() + next_asked++ * sizeof(T));
+      }
+      const std::size_t position = next + gaps[i];
       const T old = load<T>(base.data() + position * sizeof(T));
       on_change(position, old, rule.stepped(old, streams.steps[i]));
       next = position + 1;
     }
   }
-  return i == streams.gaps.size();
+  return i == gaps.size();
 }
 
 // Where the changes of `streams` are in `base`. Calls on_stretch(first element, count) for each
