@@ -52,9 +52,12 @@ class Copy final : public TensorSource {
     WEFT_TRY(const auto bytes, source_->blocking_read(from_[entry], offset_bytes, out));
     if (bytes.data() != out.data()) std::memcpy(out.data(), bytes.data(), out.size());
     const std::uint64_t done = done_bytes_ += out.size();
-    if (progress_) progress_(done, total_bytes_);
+    const bool is_worth_telling =
+        done == total_bytes_ || done / kBlockBytes != (done - out.size()) / kBlockBytes;
+    if (progress_ && is_worth_telling) progress_(done, total_bytes_);
     return std::span<const std::byte>(out);
   }
+  bool is_costly() const override { return source_ != nullptr && source_->is_costly(); }
   // All of it is here.
   void complete() {
     source_ = nullptr;

@@ -46,6 +46,34 @@ class CheckpointSource final : public TensorSource {
   std::vector<std::string> texts_;
 };
 
+// Hashes blocks of a source. One thread.
+class BlockReader {
+ public:
+  explicit BlockReader(const TensorSource& source)
+      : source_(source),
+        piece_bytes_(source.is_costly() ? kBlockBytes : kPieceBytes),
+        scratch_(new std::byte[piece_bytes_]) {}
+
+  Result<Digest> blocking_hash(std::size_t entry, std::size_t block, std::uint64_t entry_bytes) {
+    BlockHasher hasher(entry_bytes, block);
+    const auto length = static_cast<std::size_t>(block_length(entry_bytes, block));
+    for (std::size_t at = 0; at < length; at += piece_bytes_) {
+      const std::span piece(scratch_.get(), std::min(piece_bytes_, length - at));
+      WEFT_TRY(const auto bytes, source_.blocking_read(entry, block * kBlockBytes + at, piece));
+      hasher.update(bytes);
+    }
+    return hasher.finish();
+  }
+
+ private:
+  // What was read or copied is hashed while it is in the second-level cache. Source: measured.
+  static constexpr std::size_t kPieceBytes = 256 << 10;
+
+  const TensorSource& source_;
+  const std::size_t piece_bytes_;
+  std::unique_ptr<std::byte[]> scratch_;
+};
+
 }  // namespace
 
 Result<std::vector<std::uint64_t>> entry_sizes(const TensorSource& source) {
@@ -114,17 +142,14 @@ Result<VersionDigests> blocking_hash_source(const TensorSource& source, unsigned
   std::optional<Error> failed;
   std::size_t next = 0;
   crew.blocking_run(busy, "weft-hash", [&](std::unique_lock<std::mutex>& lock) {
-    const auto scratch = std::make_unique_for_overwrite<std::byte[]>(kBlockBytes);
+    BlockReader reader(source);
     while (!failed && next < blocks.size()) {
       const auto [entry, block] = blocks[next++];
       lock.unlock();
-      const auto length = static_cast<std::size_t>(block_length(sizes[entry], block));
-      const auto bytes =
-          source.blocking_read(entry, block * kBlockBytes, std::span(scratch.get(), length));
-      const Digest digest = bytes ? block_digest(sizes[entry], block, *bytes) : Digest{};
+      auto digest = reader.blocking_hash(entry, block, sizes[entry]);
       lock.lock();
-      if (!bytes) failed = bytes.error();
-      digests[entry][block] = digest;
+      if (digest) digests[entry][block] = *digest;
+      if (!digest && !failed) failed = std::move(digest).error();
     }
   });
   if (failed) return *failed;
