@@ -132,7 +132,7 @@ def main():
 
             full_times = run(full, 1, "background")
             delta_times = run(delta, SHARE, "background")
-            print("  verified before it is loaded:")
+            print("  verified before it is loaded:", flush=True)
             verified_times = run(delta, SHARE, "full")
     print("BENCH", json.dumps({
         "vllm_update_vs_disk": round(full_times[0] / full_times[1], 2),

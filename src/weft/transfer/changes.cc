@@ -100,8 +100,7 @@ bool blocking_is_right(const VersionChanges& changes, const WeightSet& weights, 
   std::span<const std::byte> bytes = block_of(weights.tensor(entry), number);
   if (!applied) {
     scratch.assign(bytes.begin(), bytes.end());
-    const DType dtype = weights.layout().tensors()[entry].dtype;
-    apply_sparse(block.patch.view(elem_kind_of(dtype)), scratch);
+    apply_sparse(block.patch.view(delta_kind(changes.target->manifest, entry)), scratch);
     bytes = scratch;
   }
   return block_digest(weights.tensor(entry).size(), number, bytes) ==
@@ -196,9 +195,9 @@ Result<PulledChanges> blocking_pull_changes(http::Client& source, const std::str
 
 void apply_changes(const VersionChanges& changes, WeightSet& weights) {
   for (const BlockChanges& block : changes.blocks) {
-    const DType dtype = weights.layout().tensors()[block.place.entry].dtype;
-    apply_sparse(block.patch.view(elem_kind_of(dtype)),
-                 block_of(weights.tensor(block.place.entry), block.place.block));
+    const auto& [entry, number] = block.place;
+    apply_sparse(block.patch.view(delta_kind(changes.target->manifest, entry)),
+                 block_of(weights.tensor(entry), number));
   }
 }
 

@@ -47,9 +47,9 @@ class CheckpointSource final : public TensorSource {
 };
 
 // Hashes blocks of a source. One thread.
-class BlockReader {
+class SourceHasher {
  public:
-  explicit BlockReader(const TensorSource& source)
+  explicit SourceHasher(const TensorSource& source)
       : source_(source),
         piece_bytes_(source.is_costly() ? kBlockBytes : kPieceBytes),
         scratch_(new std::byte[piece_bytes_]) {}
@@ -142,11 +142,11 @@ Result<VersionDigests> blocking_hash_source(const TensorSource& source, unsigned
   std::optional<Error> failed;
   std::size_t next = 0;
   crew.blocking_run(busy, "weft-hash", [&](std::unique_lock<std::mutex>& lock) {
-    BlockReader reader(source);
+    SourceHasher hasher(source);
     while (!failed && next < blocks.size()) {
       const auto [entry, block] = blocks[next++];
       lock.unlock();
-      auto digest = reader.blocking_hash(entry, block, sizes[entry]);
+      auto digest = hasher.blocking_hash(entry, block, sizes[entry]);
       lock.lock();
       if (digest) digests[entry][block] = *digest;
       if (!digest && !failed) failed = std::move(digest).error();

@@ -116,11 +116,9 @@ class Loading:
         """Are the elements that change what they are in `old`? False after something else has loaded the model."""
         wholes, others = self._plain_changes(changes)
         for piece, change in others:
-            flat = self._parameter(piece).view(-1)
-            elements, _ = change.listed
-            inside, places = _places_of(piece, elements, self._layout.specs[piece.tensor].shape)
-            expected = old[piece.tensor].view(-1).index_select(0, elements[inside]).to(flat.dtype)
-            held = flat.index_select(0, places.to(flat.device))  # a third of what flat[places] takes on a CPU
+            flat, places, inside = self._place(piece, change)
+            expected = old[piece.tensor].view(-1).index_select(0, change.listed[0][inside]).to(flat.dtype)
+            held = flat.index_select(0, places)  # a third of what flat[places] takes on a CPU
             if not torch.equal(_integers(held.cpu()), _integers(expected)):
                 return False
         with worker_threads(_THREADS) as threads:
@@ -142,16 +140,19 @@ class Loading:
         """Writes elements over those that are there."""
         wholes, others = self._plain_changes(changes)
         for piece, change in others:
-            flat = self._parameter(piece).view(-1)
-            elements, values = change.listed
-            inside, places = _places_of(piece, elements, self._layout.specs[piece.tensor].shape)
-            places = places.to(flat.device)
+            flat, places, inside = self._place(piece, change)
             self._undo.append(functools.partial(flat.index_copy_, 0, places, flat.index_select(0, places)))
-            flat.index_copy_(0, places, values[inside].to(device=flat.device, dtype=flat.dtype))
+            flat.index_copy_(0, places, change.listed[1][inside].to(device=flat.device, dtype=flat.dtype))
         with worker_threads(_THREADS) as threads:
             list(threads.map(self._write_wholes, wholes))
         self._swap()
         self._refresh(target for target in self._plain if any(piece.tensor in changes for piece in target.pieces))
+
+    def _place(self, piece: Piece, change: Change) -> tuple[torch.Tensor, torch.Tensor, Any]:
+        """The flat parameter, where in it the piece's changed elements lie, and which of all they are."""
+        flat = self._parameter(piece).view(-1)
+        inside, places = _places_of(piece, change.listed[0], self._layout.specs[piece.tensor].shape)
+        return flat, places.to(flat.device), inside
 
     def _write_wholes(self, whole: tuple[Change, list[torch.Tensor]]) -> None:
         change, places = whole

@@ -39,7 +39,7 @@ class Change:
     """What a version changes of one tensor."""
 
     def __init__(self, patch: Any, index: int, dtype: torch.dtype) -> None:
-        self.dtype = dtype
+        self._dtype = dtype
         self._patch = patch
         self._index = index
 
@@ -47,7 +47,7 @@ class Change:
     def listed(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Flat indices of the elements, ascending, and their new values."""
         count, elements, values = self._patch.elements(self._index)
-        return _view(elements, count, torch.int64, self._patch), _view(values, count, self.dtype, self._patch)
+        return _view(elements, count, torch.int64, self._patch), _view(values, count, self._dtype, self._patch)
 
     # `flat` is the tensor in a place of its own: all elements in their order, in host memory.
 

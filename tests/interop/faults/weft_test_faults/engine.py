@@ -12,7 +12,8 @@ class FaultyEngine(WeftWeightTransferEngine):
     def receive_weights(self, update_info):
         super().receive_weights(update_info)
         if self._is_asked_for("wrong") and self._staged.patch is not None:
-            next(tensor for name, tensor in self._host.tensors.items() if name in self._staged.changes).view(-1)[0] += 1
+            for tensors in (self._host.tensors, dict(self.model.named_parameters())):  # only all of it makes both right again
+                tensors["model.norm.weight"].data.view(-1)[0] += 1
         self._fail("stage")
 
     def finish_weight_update(self):
