@@ -24,12 +24,12 @@ from safetensors.torch import load_file, save_file
 
 sys.path[:0] = [str(pathlib.Path(__file__).parents[1] / "tests" / folder) for folder in ("", "interop")]
 from store_test import Store  # noqa: E402
-from vllm_server import Vllm, expected_sum, make_checkpoint  # noqa: E402
+from vllm_server import Vllm, make_checkpoint, wrong_sums  # noqa: E402
 from weft_testing import WEFT  # noqa: E402
 
 SHARE = 0.01
-CHECKED = ("model.embed_tokens.weight", "model.layers.0.self_attn.qkv_proj.weight", "model.layers.1.mlp.gate_up_proj.weight",
-           "model.norm.weight")
+CHECKED = ["dp0:pp0:pcp0:tp0:model." + name for name in
+           ("embed_tokens.weight", "layers.0.self_attn.qkv_proj.weight", "layers.1.mlp.gate_up_proj.weight", "norm.weight")]
 
 
 def change(tensors, share, seed):
@@ -73,9 +73,8 @@ class Bench:
 
     def check(self):
         sums = self.vllm.sums()
-        for name in CHECKED:
-            if sums["dp0:pp0:pcp0:tp0:" + name] != expected_sum(self.tensors, name):
-                raise SystemExit(f"{name}: vLLM has other bytes than were sent")
+        if wrong := wrong_sums({name: sums[name] for name in CHECKED}, self.tensors):
+            raise SystemExit(f"{wrong}: vLLM has other bytes than were sent")
 
     def run(self, publisher, share, rounds):
         """The best seconds of both ways."""

@@ -48,7 +48,7 @@ Bytes with_frame(std::span<const std::byte> payload, std::size_t elements, ElemK
   Bytes out(payload.begin(), payload.end());
   out.resize(std::max(out.size(), weft::kDeltaHeaderBytes));
   out[0] = std::byte{1};
-  out[1] &= std::byte{3};
+  out[1] = static_cast<std::byte>(std::to_integer<unsigned>(out[1]) % 5);  // forms
   out[2] = static_cast<std::byte>(kind);
   out[3] = std::byte{0};
   const auto count = static_cast<std::uint32_t>(elements);
@@ -62,11 +62,13 @@ void try_round_trip(std::span<const std::byte> changes, std::size_t block_bytes,
   const Bytes base = base_of(block_bytes);
   Bytes next = base;
   for (std::size_t i = 0; i < std::min(changes.size(), block_bytes); ++i) next[i] ^= changes[i];
-  Bytes block(block_bytes);
-  const Bytes payload = weft::encode_delta(base, next, kind);
-  WEFT_CHECK(payload.size() <= block_bytes + weft::kDeltaFrameBytes);
-  WEFT_CHECK(bool{weft::decode_delta(payload, base, kind, block)});
-  WEFT_CHECK(block == next);
+  for (const auto goal : {weft::DeltaGoal::kSmall, weft::DeltaGoal::kFast}) {
+    Bytes block(block_bytes);
+    const Bytes payload = weft::encode_delta(base, next, kind, goal);
+    WEFT_CHECK(payload.size() <= block_bytes + weft::kDeltaFrameBytes);
+    WEFT_CHECK(bool{weft::decode_delta(payload, base, kind, block)});
+    WEFT_CHECK(block == next);
+  }
 }
 
 }  // namespace

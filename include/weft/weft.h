@@ -388,7 +388,9 @@ typedef struct weft_offer_options {
   uint32_t threads;  /* that hash and encode; 0: 2 */
   bool no_delta;     /* else what changed since the version before is offered, too */
   weft_progress_fn progress;
-  void* context; /* for progress */
+  void* context;    /* for progress */
+  bool small_delta; /* coded to about a quarter of the bytes, in thrice the time, on both sides: for
+                     * links below some Gbit/s */
 } weft_offer_options;
 #define WEFT_OFFER_OPTIONS_INIT \
   { .struct_size = sizeof(weft_offer_options) }

@@ -120,7 +120,7 @@ std::pair<nb::object, nb::dict> apply(const Source& base, const std::string& fil
 // Versions of this process, for others to pull.
 class Offer {
  public:
-  explicit Offer(const nb::dict& listen) {
+  Offer(const nb::dict& listen, bool small_deltas) : small_deltas_(small_deltas) {
     const ListenOptions how(listen);
     check_blocking([&] { return weft_offer_open(&how.options, &offer_); });
     url_ = weft_offer_url(offer_);
@@ -147,6 +147,7 @@ class Offer {
     options.struct_size = sizeof(options);
     options.label = text_or_null(label);
     options.no_delta = !delta;
+    options.small_delta = small_deltas_;
     if (callbacks.has_progress()) options.progress = Callbacks::show_progress;
     options.context = &callbacks;
     weft_publish_report report = {};
@@ -156,6 +157,7 @@ class Offer {
   }
 
  private:
+  const bool small_deltas_;
   weft_offer* offer_ = nullptr;
   std::string url_;
 };
@@ -174,7 +176,7 @@ void add_versions(nb::module_& module) {
   module.def("pull_changes", &pull_changes, nb::arg("client"), nb::arg("version"), nb::arg("base"),
              nb::arg("threads") = 0);
   nb::class_<Offer>(module, "Offer")
-      .def(nb::init<const nb::dict&>(), nb::arg("listen"))
+      .def(nb::init<const nb::dict&, bool>(), nb::arg("listen"), nb::arg("small_deltas"))
       .def_prop_ro("url", &Offer::url)
       .def("publish", &Offer::publish, nb::arg("source"), nb::arg("label").none(), nb::arg("delta"),
            nb::arg("read").none() = nb::none(), nb::arg("progress").none() = nb::none())

@@ -120,19 +120,24 @@ class OriginTest(unittest.TestCase):
 
 class ChangesTest(unittest.TestCase):
     def test_changes_are_told_one_by_one_and_applied_in_place(self):
-        with weft.Origin() as origin, weft.Publisher(origin, delta=True) as publisher:
+        sizes = [self.check_changes(small) for small in (False, True)]
+        self.assertGreater(sizes[0], sizes[1])
+
+    def check_changes(self, small):
+        """Returns the bytes of the delta."""
+        with weft.Origin(small_deltas=small) as origin, weft.Publisher(origin, delta=True) as publisher:
             publisher.publish(model(1)).result(60)
             client = _weft.Client(origin.url)
             weights, _ = client.pull("#main")
-            published = publisher.publish(model(1, changed=9)).result(60)
+            published = publisher.publish(model(1, changed=900)).result(60)
             changes, report = _weft.pull_changes(client, "#main", weights)
             self.assertEqual(report["id"], published.id)
             [tensor] = changes.tensors()
-            self.assertEqual((weights.tensors()[tensor][0], changes.elements(0)[0]), ("b", 9))
+            self.assertEqual((weights.tensors()[tensor][0], changes.elements(0)[0]), ("b", 900))
             place = model(1)["b"]
             changes.check(0, place.ctypes.data)
             changes.write(0, place.ctypes.data)
-            numpy.testing.assert_array_equal(place, model(1, changed=9)["b"])
+            numpy.testing.assert_array_equal(place, model(1, changed=900)["b"])
             with self.assertRaisesRegex(weft.ConflictError, "tensor `b`"):
                 changes.check(0, place.ctypes.data)
             changes.undo(0, place.ctypes.data)
@@ -141,9 +146,10 @@ class ChangesTest(unittest.TestCase):
             after = changes.apply()
             changes.verify()
             self.assertEqual(after.id, published.id)
-            numpy.testing.assert_array_equal(weft.Version(after)["b"].numpy(), model(1, changed=9)["b"])
+            numpy.testing.assert_array_equal(weft.Version(after)["b"].numpy(), model(1, changed=900)["b"])
             with self.assertRaises(weft.ConflictError):
                 changes.apply()
+            return published.delta_bytes
 
     def test_too_many_changes_are_pulled_in_full(self):
         with weft.Origin() as origin, weft.Publisher(origin, delta=True) as publisher:

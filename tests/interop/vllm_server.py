@@ -32,15 +32,15 @@ class CallError(Exception):
 
 
 class Vllm:
-    """Serves `model` as `m`, ready to answer. `faults`: a folder of files that make ranks fail (faults/)."""
+    """Serves `model` as `m`, ready to answer. `faults`: a folder of files that make ranks fail (plugin/)."""
 
     def __init__(self, model, *flags, backend="weft", faults=None, **environment):
         # Both cores: left alone it takes one of two.
         values = os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "0-1", "VLLM_SERVER_DEV_MODE": "1",
                                "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"} | environment
+        values["PYTHONPATH"] = f"{SOURCE_DIR / 'tests' / 'interop' / 'plugin'}:{values['PYTHONPATH']}"
         if faults:
             values["WEFT_TEST_FAULTS"] = str(faults)
-            values["PYTHONPATH"] = f"{SOURCE_DIR / 'tests' / 'interop' / 'faults'}:{values['PYTHONPATH']}"
         if backend:
             flags = ("--weight-transfer-config", json.dumps({"backend": backend}), *flags)
         port = free_port()
@@ -122,8 +122,16 @@ FUSED = {"self_attn.qkv_proj": ("self_attn.q_proj", "self_attn.k_proj", "self_at
          "mlp.gate_up_proj": ("mlp.gate_proj", "mlp.up_proj")}
 
 
+SUM_OF_NOTHING = hashlib.sha256().hexdigest()  # of a weight that vLLM keeps only as a library packed it
+
+
+def wrong_sums(sums, tensors):
+    """The parameters of one rank that have, by vLLM's /weight_checker, other bytes than these tensors. Packed ones have none."""
+    return [name for name, found in sums.items()
+            if found not in (SUM_OF_NOTHING, expected_sum(tensors, name.split(":", 4)[4]))]
+
+
 def expected_sum(tensors, name):
-    """What /weight_checker says of a parameter of one rank, from the tensors that were published."""
     sha = hashlib.sha256()
     for fused, parts in FUSED.items():
         if fused in name:

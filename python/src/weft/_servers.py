@@ -174,12 +174,15 @@ class Origin(Closing):
     there they may be changed.
 
     Args:
+        small_deltas: deltas of about a quarter of the bytes, for thrice the time to make and to apply: for engines
+            behind a link below some Gbit/s.
         host, port, admin_key, read_key, tls_cert, tls_key, insecure: as for `Receiver`.
     """
 
     def __init__(
         self,
         *,
+        small_deltas: bool = False,
         host: str = "127.0.0.1",
         port: int = 0,
         admin_key: str | None = None,
@@ -188,7 +191,7 @@ class Origin(Closing):
         tls_key: str | os.PathLike[str] | None = None,
         insecure: bool = False,
     ) -> None:
-        self._offer = _weft.Offer(_listen(host, port, admin_key, read_key, tls_cert, tls_key, insecure))
+        self._offer = _weft.Offer(_listen(host, port, admin_key, read_key, tls_cert, tls_key, insecure), small_deltas)
         self.url: str = self._offer.url
         """Where it listens."""
         self._admin_key = admin_key

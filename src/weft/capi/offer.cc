@@ -38,6 +38,7 @@ Result<void> blocking_offer(weft_offer& offer, const weft_source* source,
   options.label = text_or_empty(known.label);
   options.threads = known.threads > 0 ? known.threads : kThreads;
   options.delta = !known.no_delta;
+  options.delta_goal = known.small_delta ? DeltaGoal::kSmall : DeltaGoal::kFast;
   options.progress = progress_of(known);
   WEFT_TRY(const OfferReport done, offer.versions->blocking_offer(*opened, options));
   weft_publish_report out{};

@@ -9,6 +9,7 @@
 #include "weft/codec/internal/changes.h"
 #include "weft/codec/internal/elements.h"
 #include "weft/codec/internal/load_store.h"
+#include "weft/codec/internal/plain_form.h"
 #include "weft/codec/internal/sparse_form.h"
 #include "weft/codec/internal/sparse_walk.h"
 #include "weft/digest/digest.h"
@@ -22,7 +23,7 @@ using Bytes = std::vector<std::byte>;
 using View = std::span<const std::byte>;
 
 constexpr std::uint8_t kVersion = 1;
-constexpr unsigned kForms = 4;
+constexpr unsigned kForms = 5;
 // Offsets in the header, docs/formats/delta.md.
 constexpr std::size_t kFormAt = 1, kKindAt = 2, kZeroAt = 3, kElementsAt = 4, kChangedAt = 8,
                       kOldDigestAt = 12;
@@ -103,7 +104,7 @@ DeltaForm choose_form(View base, View next, std::size_t elem_bytes, std::size_t 
 
 Bytes with_frame(DeltaForm form, ElemKind kind, std::size_t elements, std::size_t changed,
                  const Digest& old_digest, View body) {
-  const bool needs_base = form == DeltaForm::kDense || form == DeltaForm::kSparse;
+  const bool needs_base = form != DeltaForm::kIdentity && form != DeltaForm::kZstd;
   Bytes payload(kDeltaFrameBytes + body.size());
   payload[0] = std::byte{kVersion};
   payload[kFormAt] = static_cast<std::byte>(form);
@@ -119,13 +120,21 @@ Bytes with_frame(DeltaForm form, ElemKind kind, std::size_t elements, std::size_
   return payload;
 }
 
+// Where the plain form makes of the block a quarter at most, the bytes that coding would save take
+// less time to send than coding takes.
+constexpr std::size_t kPlainIsGoodEnough = 4;
+
 template <typename T>
-Bytes encode(View base, View next, ElemKind kind) {
+Bytes encode(View base, View next, ElemKind kind, DeltaGoal goal) {
   const std::size_t elements = next.size() / sizeof(T);
   const Changes<T> changes = internal::find_changes<T>(base, next);
   const std::size_t changed = changes.positions.size();
   const Digest old_digest = digest_of(bytes_of(changes.old));
   if (changed == 0) return with_frame(DeltaForm::kSparse, kind, elements, 0, old_digest, {});
+  if (goal == DeltaGoal::kFast && changed * (1 + sizeof(T)) * kPlainIsGoodEnough <= next.size()) {
+    const Bytes body = internal::write_plain(changes.positions, bytes_of(changes.next));
+    return with_frame(DeltaForm::kPlain, kind, elements, changed, old_digest, body);
+  }
 
   const ClassPlan plan = internal::plan_sparse(changes, base, kind);
   DeltaForm form = choose_form(base, next, sizeof(T), plan.body_bytes);
@@ -223,12 +232,32 @@ Result<void> decode_dense(const Framed& framed, View base, std::span<std::byte> 
   return {};
 }
 
-template <typename T>
-Result<void> decode_sparse(const Framed& framed, View base, ElemKind kind,
-                           std::span<std::byte> block) {
-  const std::size_t elements = block.size() / sizeof(T);
-  const auto streams = internal::read_sparse<T>(framed.body, elements, framed.header.changed);
+// Where the changes of a sparse or plain delta are in `base`, as walk_changes() tells them. False:
+// they are not its.
+template <typename T, typename OnStretch, typename OnChange>
+Result<bool> walk(const Framed& framed, View base, ElemKind kind, OnStretch on_stretch,
+                  OnChange on_change) {
+  const std::size_t elements = base.size() / sizeof(T);
+  if (framed.header.form == DeltaForm::kSparse) {
+    const auto streams = internal::read_sparse<T>(framed.body, elements, framed.header.changed);
+    if (!streams) return streams.error();
+    return internal::walk_changes(*streams, base, kind, on_stretch, on_change);
+  }
+  const auto streams =
+      internal::read_plain(framed.body, sizeof(T), elements, framed.header.changed);
   if (!streams) return streams.error();
+  bool all_change = true;
+  const auto change = [&](std::size_t i, std::size_t position, T old) {
+    const T next = internal::load<T>(streams->values.data() + i * sizeof(T));
+    all_change &= next != old;
+    on_change(position, old, next);
+  };
+  return internal::walk_gaps<T>(streams->gaps, base, on_stretch, change) && all_change;
+}
+
+template <typename T>
+Result<void> decode_changes(const Framed& framed, View base, ElemKind kind,
+                            std::span<std::byte> block) {
   std::vector<T> old;
   old.reserve(framed.header.changed);
   const auto copy = [&](std::size_t begin, std::size_t count) {
@@ -240,8 +269,9 @@ Result<void> decode_sparse(const Framed& framed, View base, ElemKind kind,
     internal::store(block.data() + position * sizeof(T), is);
     old.push_back(was);
   };
-  const bool fits = internal::walk_changes(*streams, base, kind, copy, change);
-  if (!fits || !begins_with(digest_of(bytes_of(old)), framed.old_digest)) return other_base();
+  const auto fits = walk<T>(framed, base, kind, copy, change);
+  if (!fits) return fits.error();
+  if (!*fits || !begins_with(digest_of(bytes_of(old)), framed.old_digest)) return other_base();
   return {};
 }
 
@@ -254,9 +284,10 @@ Result<void> decode(const Framed& framed, View base, ElemKind kind, std::span<st
     case DeltaForm::kDense:
       return decode_dense<T>(framed, base, block);
     case DeltaForm::kSparse:
+    case DeltaForm::kPlain:
       break;
   }
-  return decode_sparse<T>(framed, base, kind, block);
+  return decode_changes<T>(framed, base, kind, block);
 }
 
 template <typename T>
@@ -268,14 +299,11 @@ DeltaPatch make_patch(std::vector<std::uint32_t> positions, const std::vector<T>
 
 template <typename T>
 Result<DeltaPatch> resolve(const Framed& framed, View base, ElemKind kind) {
-  if (framed.header.form != DeltaForm::kSparse) {
+  if (framed.header.form != DeltaForm::kSparse && framed.header.form != DeltaForm::kPlain) {
     Bytes block(base.size());
     if (auto done = decode<T>(framed, base, kind, block); !done) return done.error();
     return find_patch(base, block, sizeof(T));
   }
-  const auto streams =
-      internal::read_sparse<T>(framed.body, base.size() / sizeof(T), framed.header.changed);
-  if (!streams) return streams.error();
   Changes<T> changes;
   changes.positions.resize(framed.header.changed);
   changes.old.resize(framed.header.changed);
@@ -286,10 +314,11 @@ Result<DeltaPatch> resolve(const Framed& framed, View base, ElemKind kind) {
     changes.old[found] = was;
     changes.next[found++] = is;
   };
-  const bool fits = internal::walk_changes(
-      *streams, base, kind, [](std::size_t, std::size_t) {}, change);
+  const auto fits = walk<T>(
+      framed, base, kind, [](std::size_t, std::size_t) {}, change);
+  if (!fits) return fits.error();
   DeltaPatch patch = make_patch(std::move(changes.positions), changes.old, changes.next);
-  if (!fits || !begins_with(patch.old_values_digest, framed.old_digest)) return other_base();
+  if (!*fits || !begins_with(patch.old_values_digest, framed.old_digest)) return other_base();
   return patch;
 }
 
@@ -300,12 +329,13 @@ std::size_t elem_size_bytes(ElemKind kind) {
 }
 
 std::vector<std::byte> encode_delta(std::span<const std::byte> base,
-                                    std::span<const std::byte> next, ElemKind kind) {
+                                    std::span<const std::byte> next, ElemKind kind,
+                                    DeltaGoal goal) {
   WEFT_CHECK(base.size() == next.size());
   WEFT_CHECK(base.size() <= kMaxDeltaBlockBytes);
   WEFT_CHECK(base.size() % elem_size_bytes(kind) == 0);
   return internal::with_element(elem_size_bytes(kind),
-                                [&]<typename T>(T) { return encode<T>(base, next, kind); });
+                                [&]<typename T>(T) { return encode<T>(base, next, kind, goal); });
 }
 
 Result<DeltaHeader> read_delta_header(std::span<const std::byte> payload, std::uint64_t block_bytes,

@@ -35,6 +35,13 @@ enum class DeltaForm : std::uint8_t {
   kZstd = 1,      // the block in one zstd frame
   kDense = 2,     // base XOR block, its bytes in planes, in one zstd frame
   kSparse = 3,    // which elements change and by how much, entropy coded with the base's as context
+  kPlain = 4,     // where elements change and what they become, as it is
+};
+
+// What an encoder is to aim at. Who reads need not know.
+enum class DeltaGoal : std::uint8_t {
+  kSmall,  // few bytes
+  kFast,   // little work on both sides, where the link is no slower than some Gbit/s
 };
 
 // No block is longer.
@@ -44,11 +51,13 @@ inline constexpr std::size_t kDeltaDigestBytes = 16;
 // An empty delta's, and by how much a payload may be longer than its block.
 inline constexpr std::size_t kDeltaFrameBytes = kDeltaHeaderBytes + kDeltaDigestBytes;
 
-// The smallest form as far as estimates tell. `base` and `next`: equal sizes, a multiple of the
+// The smallest form as far as estimates tell; for kFast the plain form where it makes of the block
+// a quarter at most. `base` and `next`: equal sizes, a multiple of the
 // element's. Memory beside the payload: in the worst case, all elements
 // changed, the block's size and 14 bytes an element.
 std::vector<std::byte> encode_delta(std::span<const std::byte> base,
-                                    std::span<const std::byte> next, ElemKind kind);
+                                    std::span<const std::byte> next, ElemKind kind,
+                                    DeltaGoal goal = DeltaGoal::kSmall);
 
 struct DeltaHeader {
   DeltaForm form = DeltaForm::kIdentity;

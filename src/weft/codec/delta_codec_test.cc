@@ -19,8 +19,7 @@ namespace {
 using delta_test::Bytes;
 
 // Both ways to use a payload give `next`, and the patch can be undone.
-void expect_round_trip(const Bytes& base, const Bytes& next, ElemKind kind) {
-  const Bytes payload = encode_delta(base, next, kind);
+void expect_payload(const Bytes& payload, const Bytes& base, const Bytes& next, ElemKind kind) {
   EXPECT_LE(payload.size(), next.size() + kDeltaFrameBytes);
   Bytes block(base.size(), std::byte{0xA5});
   const auto decoded = decode_delta(payload, base, kind, block);
@@ -45,6 +44,11 @@ void expect_round_trip(const Bytes& base, const Bytes& next, ElemKind kind) {
                 elem_bytes);
   }
   EXPECT_TRUE(block == base);
+}
+
+void expect_round_trip(const Bytes& base, const Bytes& next, ElemKind kind) {
+  expect_payload(encode_delta(base, next, kind), base, next, kind);
+  expect_payload(encode_delta(base, next, kind, DeltaGoal::kFast), base, next, kind);
 }
 
 DeltaForm form_of(const Bytes& payload, std::size_t block_bytes, ElemKind kind) {
@@ -89,6 +93,21 @@ TEST(DeltaForms, FewChangesAreSparse) {
   const Bytes payload = encode_delta(base, next, ElemKind::kBF16);
   EXPECT_EQ(form_of(payload, base.size(), ElemKind::kBF16), DeltaForm::kSparse);
   EXPECT_LT(payload.size(), 100'000u * 2 / 80);
+}
+
+TEST(DeltaForms, FewChangesArePlainWhereThatIsTheGoal) {
+  constexpr std::size_t kElements = 100'000;
+  for (const double density : {0.001, 0.05, 0.3}) {
+    const auto [base, next] = delta_test::small_steps(ElemKind::kBF16, kElements, density, 17);
+    const Bytes payload = encode_delta(base, next, ElemKind::kBF16, DeltaGoal::kFast);
+    const bool is_plain = form_of(payload, base.size(), ElemKind::kBF16) == DeltaForm::kPlain;
+    EXPECT_EQ(is_plain, density < 0.1) << density;
+    const auto header = read_delta_header(payload, base.size(), ElemKind::kBF16);
+    // A byte for a short gap, five for a long one, and the value.
+    if (is_plain) {
+      EXPECT_LE(payload.size(), kDeltaFrameBytes + 7 * header->changed);
+    }
+  }
 }
 
 TEST(DeltaForms, WhatHasNothingToDoWithItsBaseIsIdentity) {
@@ -195,22 +214,38 @@ void sign(Bytes& payload) {
   std::copy_n(digest_of(covered).bytes.begin(), kDeltaDigestBytes, payload.data() + covered.size());
 }
 
-// One small pair for each form.
-std::vector<std::pair<Bytes, Bytes>> one_of_each_form() {
+// One small pair for each form, with its payload; of the plain form one with a long gap, too.
+struct FormCase {
+  Bytes base, next;
+  DeltaForm form = DeltaForm::kIdentity;
+  Bytes payload{};
+};
+std::vector<FormCase> one_of_each_form() {
   const Bytes noise = delta_test::any_bits(ElemKind::kBF16, 150, 0, 10).first;
   Bytes flipped = noise;
   for (std::byte& b : flipped) b ^= std::byte{0x55};
-  return {{Bytes(300), noise},                                      // identity
-          {noise, Bytes(300, std::byte{7})},                        // zstd
-          {noise, flipped},                                         // dense
-          delta_test::small_steps(ElemKind::kBF16, 150, 0.2, 11)};  // sparse
+  const auto [base, next] = delta_test::small_steps(ElemKind::kBF16, 150, 0.2, 11);
+  const Bytes long_base = delta_test::small_steps(ElemKind::kBF16, 1000, 0, 18).first;
+  Bytes long_next = long_base;
+  for (const std::size_t at : {3u, 600u, 1998u}) long_next[at] ^= std::byte{1};
+  const auto [few, few_next] = delta_test::small_steps(ElemKind::kBF16, 150, 0.05, 19);
+  std::vector<FormCase> cases = {{Bytes(300), noise},
+                                 {noise, Bytes(300, std::byte{7}), DeltaForm::kZstd},
+                                 {noise, flipped, DeltaForm::kDense},
+                                 {base, next, DeltaForm::kSparse},
+                                 {few, few_next, DeltaForm::kPlain},
+                                 {long_base, long_next, DeltaForm::kPlain}};
+  for (FormCase& it : cases) {
+    const bool is_plain = it.form == DeltaForm::kPlain;
+    it.payload = encode_delta(it.base, it.next, ElemKind::kBF16,
+                              is_plain ? DeltaGoal::kFast : DeltaGoal::kSmall);
+    EXPECT_EQ(form_of(it.payload, it.base.size(), ElemKind::kBF16), it.form);
+  }
+  return cases;
 }
 
 TEST(DeltaInput, EveryWrongByteIsAnError) {
-  unsigned form = 0;
-  for (const auto& [base, next] : one_of_each_form()) {
-    const Bytes payload = encode_delta(base, next, ElemKind::kBF16);
-    ASSERT_EQ(form_of(payload, base.size(), ElemKind::kBF16), static_cast<DeltaForm>(form++));
+  for (const auto& [base, next, form, payload] : one_of_each_form()) {
     Bytes block(base.size());
     for (std::size_t at = 0; at < payload.size(); ++at) {
       for (const unsigned flip : {1u, 2u, 0x10u, 0x80u, 0xFFu}) {
@@ -225,8 +260,8 @@ TEST(DeltaInput, EveryWrongByteIsAnError) {
 }
 
 TEST(DeltaInput, EveryTruncationAndEveryByteTooManyIsAnError) {
-  for (const auto& [base, next] : one_of_each_form()) {
-    Bytes payload = encode_delta(base, next, ElemKind::kBF16);
+  for (const auto& [base, next, form, whole] : one_of_each_form()) {
+    Bytes payload = whole;
     Bytes block(base.size());
     for (std::size_t size = 0; size < payload.size(); ++size) {
       EXPECT_FALSE(decode_delta(std::span(payload).first(size), base, ElemKind::kBF16, block));
@@ -242,8 +277,7 @@ TEST(DeltaInput, EveryTruncationAndEveryByteTooManyIsAnError) {
 }
 
 TEST(DeltaInput, EveryWrongByteUnderARightDigestIsAnErrorOrStaysInsideTheBlock) {
-  for (const auto& [base, next] : one_of_each_form()) {
-    const Bytes payload = encode_delta(base, next, ElemKind::kBF16);
+  for (const auto& [base, next, form, payload] : one_of_each_form()) {
     for (std::size_t at = 0; at < payload.size() - kDeltaDigestBytes; ++at) {
       for (unsigned flip = 1; flip < 256; ++flip) {
         Bytes wrong = payload;
@@ -278,9 +312,34 @@ TEST(DeltaInput, AnyBodyUnderARightDigestIsAnErrorOrStaysInsideTheBlock) {
   }
 }
 
+TEST(DeltaInput, APlainBodyThatBreaksARuleIsRefused) {
+  const auto plain = one_of_each_form().back();  // gaps of 1, 298 and 698
+  const auto refusal = [&](std::size_t at, Bytes with, std::size_t replaced) {
+    Bytes wrong = plain.payload;
+    const auto place = wrong.begin() + kDeltaHeaderBytes + static_cast<std::ptrdiff_t>(at);
+    wrong.insert(wrong.erase(place, place + static_cast<std::ptrdiff_t>(replaced)), with.begin(),
+                 with.end());
+    sign(wrong);
+    Bytes block(plain.base.size());
+    const auto done = decode_delta(wrong, plain.base, ElemKind::kBF16, block);
+    const auto patch = resolve_delta(wrong, plain.base, ElemKind::kBF16);
+    EXPECT_FALSE(done);
+    EXPECT_FALSE(patch);
+    return done || patch ? "" : std::string(patch.error().message());
+  };
+  EXPECT_EQ(refusal(0, {std::byte{0xFF}}, 1), "plain: 17 bytes for 3 changes, 3 far away");
+  EXPECT_EQ(refusal(1, {std::byte{9}}, 1), "plain: 17 bytes for 3 changes, 1 far away");
+  const std::string rule = "plain: a change outside the block, or a short gap as a long";
+  EXPECT_EQ(refusal(3, {std::byte{0xFE}, std::byte{0}}, 2), rule);     // short
+  EXPECT_EQ(refusal(7, {std::byte{0xBB}, std::byte{0x02}}, 2), rule);  // one past the end
+  EXPECT_EQ(refusal(0, {std::byte{0}}, 1), "delta: the base is not what it was made against");
+  // It becomes what it was.
+  EXPECT_EQ(refusal(11, {plain.base[2], plain.base[3]}, 2),
+            "delta: the base is not what it was made against");
+}
+
 TEST(DeltaInput, AnotherBaseIsNoticed) {
-  for (const auto& [base, next] : one_of_each_form()) {
-    const Bytes payload = encode_delta(base, next, ElemKind::kBF16);
+  for (const auto& [base, next, form, payload] : one_of_each_form()) {
     if (read_delta_header(payload, base.size(), ElemKind::kBF16)->changed == 0) continue;
     Bytes block(base.size());
     const auto applied_before = decode_delta(payload, next, ElemKind::kBF16, block);

@@ -24,11 +24,12 @@ using Payload = std::vector<std::byte>;
 class BlockEncoder {
  public:
   BlockEncoder(const VersionBlocks& base, const VersionBlocks& target, const DeltaPair& pair,
-               bool trusted)
+               const DeltaMakeOptions& options)
       : base_(base),
         target_(target),
         pair_(pair),
-        trusted_(trusted),
+        goal_(options.goal),
+        trusted_(options.trusted),
         memory_(new std::byte[3 * kBlockBytes]) {}
 
   Result<Payload> blocking_encode(const BlockPlace& place) {
@@ -38,7 +39,7 @@ class BlockEncoder {
     WEFT_TRY(const auto base, blocking_read_base(place, length));
     WEFT_TRY(const auto next, blocking_read(target_, place, memory(1, length)));
     const ElemKind kind = delta_kind(manifest, place.entry);
-    Payload payload = encode_delta(base, next, kind);
+    Payload payload = encode_delta(base, next, kind, goal_);
     if (trusted_) return payload;
     const auto proof = memory(2, length);
     const auto decoded = decode_delta(payload, base, kind, proof);
@@ -82,6 +83,7 @@ class BlockEncoder {
   const VersionBlocks& base_;
   const VersionBlocks& target_;
   const DeltaPair& pair_;
+  const DeltaGoal goal_;
   const bool trusted_;
   std::unique_ptr<std::byte[]> memory_;
 };
@@ -117,7 +119,7 @@ class Maker {
   // Payloads are made in any order and taken in theirs, by whichever thread comes; no more wait
   // than the window has.
   void work(std::unique_lock<std::mutex>& lock) {
-    BlockEncoder encoder(base_, target_, pair_, options_.trusted);
+    BlockEncoder encoder(base_, target_, pair_, options_);
     while (!failed_ && taken_ < blocks_.size()) {
       if (const auto ready = ready_.find(taken_); ready != ready_.end() && !taking_) {
         blocking_take(ready_.extract(ready).mapped(), lock);

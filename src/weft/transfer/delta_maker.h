@@ -9,6 +9,7 @@
 #include <span>
 
 #include "weft/base/result.h"
+#include "weft/codec/delta_codec.h"
 #include "weft/format/delta_index.h"
 #include "weft/transfer/version_blocks.h"
 
@@ -23,6 +24,7 @@ struct DeltaMakeOptions {
   // Both versions lie in memory that nobody writes to and were hashed there: their blocks are not
   // hashed again, and payloads are not proven. Whoever applies one holds the block to its digest.
   bool trusted = false;
+  DeltaGoal goal = DeltaGoal::kSmall;
   // Asked now and then, from any thread: kCancelled when it says so.
   std::function<bool()> cancelled{};
 };

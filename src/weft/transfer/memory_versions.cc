@@ -280,7 +280,8 @@ class Versions final : public MemoryVersions, public std::enable_shared_from_thi
   // Memory that nobody reads.
   Result<std::shared_ptr<WeightSet>> blocking_free_set(std::vector<TensorSpec> specs);
   // Null where it would not be worth it.
-  OfferedDeltaPtr blocking_delta(const HeldPtr& base, const Held& target, unsigned threads) const;
+  OfferedDeltaPtr blocking_delta(const HeldPtr& base, const Held& target,
+                                 const OfferOptions& options) const;
   void notify();
 
   std::mutex offer_mutex_;  // one offer at a time; before the others; of sets_
@@ -310,15 +311,17 @@ Result<std::shared_ptr<WeightSet>> Versions::blocking_free_set(std::vector<Tenso
 }
 
 OfferedDeltaPtr Versions::blocking_delta(const HeldPtr& base, const Held& target,
-                                         unsigned threads) const {
-  if (!base || base->content().id == target.content().id ||
+                                         const OfferOptions& options) const {
+  if (!options.delta || !base || base->content().id == target.content().id ||
       base->copy->tensors() != target.copy->tensors()) {
     return nullptr;
   }
   auto delta = std::make_shared<DeltaInMemory>();
-  const auto made = delta->blocking_make(
-      base->version, target.version,
-      {.threads = threads, .limit_bytes = target.copy->total_bytes() / 2, .trusted = true});
+  const auto made = delta->blocking_make(base->version, target.version,
+                                         {.threads = options.threads,
+                                          .limit_bytes = target.copy->total_bytes() / 2,
+                                          .trusted = true,
+                                          .goal = options.delta_goal});
   if (made) return delta;
   log_info("no delta is offered: {}", made.error().message());
   return nullptr;
@@ -346,7 +349,7 @@ Result<OfferReport> Versions::blocking_offer(const TensorSource& source,
   VersionRecord record = record_of(version.content(), options);
   const auto held =
       std::make_shared<const Held>(Held{std::move(copy), std::move(version), std::move(record)});
-  OfferedDeltaPtr delta = options.delta ? blocking_delta(before, *held, options.threads) : nullptr;
+  OfferedDeltaPtr delta = blocking_delta(before, *held, options);
   if (delta) report.delta_bytes = delta->total_bytes();
   report.delta_seconds = seconds_since(start) - report.hash_seconds;
   {

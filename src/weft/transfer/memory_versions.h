@@ -8,6 +8,7 @@
 #include <string>
 
 #include "weft/base/result.h"
+#include "weft/codec/delta_codec.h"
 #include "weft/transfer/tensor_source.h"
 #include "weft/transfer/version_source.h"
 
@@ -17,6 +18,7 @@ struct OfferOptions {
   std::string label;  // "" for none
   unsigned threads = 2;
   bool delta = true;  // from the version before, where it has the same tensors
+  DeltaGoal delta_goal = DeltaGoal::kFast;
   // Bytes that are taken over and hashed, out of all; from several threads.
   std::function<void(std::uint64_t done_bytes, std::uint64_t total_bytes)> progress{};
 };

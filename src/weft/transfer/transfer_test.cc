@@ -160,6 +160,8 @@ TEST(Push, NoStepSeesTwoVersions) {
         }
         ++steps;
       });
+      // Else it may have the target's lock again before a commit that waits for it is awake.
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
   });
 

@@ -60,6 +60,7 @@ class Loading:
         self._plain_names = {(target.module, target.parameter) for target in self._plain}
         self._arrived: set[str] = set()
         self._shadows: dict[str, types.SimpleNamespace] = {}  # by module
+        self._room: torch.Tensor | None = None  # for the weight that is packed next
         self._undo: list[Any] = []
         self._early: set[str] = set()
 
@@ -131,9 +132,7 @@ class Loading:
                 weight = self._assemble(target, old)
                 for piece in target.pieces:
                     if piece.tensor in changes:
-                        elements, values = changes[piece.tensor].listed
-                        inside, places = _places_of(piece, elements, old[piece.tensor].shape)
-                        weight.view(-1)[places] = values[inside].to(weight.dtype)
+                        self._change(weight, piece, changes[piece.tensor])
                 self._shadows[target.module] = self._pack(target, weight)
 
     def commit_changes(self, changes: Changes) -> None:
@@ -147,6 +146,16 @@ class Loading:
             list(threads.map(self._write_wholes, wholes))
         self._swap()
         self._refresh(target for target in self._plain if any(piece.tensor in changes for piece in target.pieces))
+
+    def _change(self, weight: torch.Tensor, piece: Piece, change: Change) -> None:
+        spec = self._layout.specs[piece.tensor]
+        flat = weight.view(-1)
+        if weight.dtype == spec.dtype and _is_whole(piece, spec.shape):
+            change.write(_run_of(piece, flat, spec))
+        else:
+            elements, values = change.listed
+            inside, places = _places_of(piece, elements, spec.shape)
+            flat[places] = values[inside].to(flat.dtype)
 
     def _place(self, piece: Piece, change: Change) -> tuple[torch.Tensor, torch.Tensor, Any]:
         """The flat parameter, where in it the piece's changed elements lie, and which of all they are."""
@@ -171,7 +180,7 @@ class Loading:
                     continue
                 flat = self._parameter(piece).view(-1)
                 if flat.device.type == "cpu" and flat.dtype == spec.dtype and _is_whole(piece, spec.shape):
-                    places.append(flat[piece.target.offset:piece.target.offset + math.prod(spec.shape)])
+                    places.append(_run_of(piece, flat, spec))
                 else:
                     others.append((piece, change))
             wholes.append((change, places))
@@ -187,9 +196,12 @@ class Loading:
     def _parameter(self, piece: Piece | Target) -> torch.Tensor:
         return self._model.get_submodule(piece.module)._parameters[piece.parameter].data
 
-    @staticmethod
-    def _assemble(target: Target, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        weight = torch.empty_strided(target.shape, target.stride, dtype=target.dtype)
+    def _assemble(self, target: Target, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """The weight, until the next one is put together."""
+        elements = 1 + sum((size - 1) * stride for size, stride in zip(target.shape, target.stride))
+        if self._room is None or self._room.dtype != target.dtype or self._room.numel() < elements:
+            self._room = torch.empty(elements, dtype=target.dtype)
+        weight = self._room.as_strided(target.shape, target.stride)
         for piece in target.pieces:
             piece.target.on(weight).copy_(piece.source.on(tensors[piece.tensor]))
         return weight
@@ -198,6 +210,8 @@ class Loading:
         module = self._model.get_submodule(target.module)
         shadow = types.SimpleNamespace(**{target.parameter: torch.nn.Parameter(weight, requires_grad=False)}, bias=None)
         module.quant_method.process_weights_after_loading(shadow)
+        if self._room is not None and _keeps(shadow.cpu_linear, self._room):
+            self._room = None
         return shadow
 
     def _swap(self) -> None:
@@ -275,6 +289,17 @@ def _integers(tensor: torch.Tensor) -> torch.Tensor:
 def _is_whole(piece: Piece, shape: tuple[int, ...]) -> bool:
     """Does the piece take all of a tensor of that shape, and lay it out in its order?"""
     return piece.source == Window.dense(shape) and piece.target.stride == Window.dense(piece.target.shape).stride
+
+
+def _run_of(piece: Piece, flat: torch.Tensor, spec: Spec) -> torch.Tensor:
+    """Where in the flat parameter a piece lies that takes all of a tensor."""
+    return flat[piece.target.offset:piece.target.offset + math.prod(spec.shape)]
+
+
+def _keeps(function: Any, tensor: torch.Tensor) -> bool:
+    """Has the function this memory in its closure?"""
+    kept = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
+    return any(isinstance(each, torch.Tensor) and each.untyped_storage()._cdata == tensor.untyped_storage()._cdata for each in kept)
 
 
 def _places_of(piece: Piece, elements: torch.Tensor, shape: tuple[int, ...]) -> tuple[Any, torch.Tensor]:

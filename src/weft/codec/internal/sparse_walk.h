@@ -18,14 +18,14 @@ namespace weft::internal {
 // Elements that are copied at once: so many stay in the cache until they were looked through.
 inline constexpr std::size_t kStretch = 8 * kSegment;
 
-// walk_changes() where all elements are of one class: the gaps alone say where the changes are.
+// Calls on_stretch(first element, count) for each stretch of `base` in order, then
+// on_change(index, position, old) for each change in it, ascending: each passes over its gap of
+// elements since the one before. False: the base has fewer.
 template <typename T, typename OnStretch, typename OnChange>
-bool walk_one_class(const SparseStreams<T>& streams, std::span<const std::byte> base, ElemKind kind,
-                    OnStretch on_stretch, OnChange on_change) {
+bool walk_gaps(std::span<const std::uint32_t> gaps, std::span<const std::byte> base,
+               OnStretch on_stretch, OnChange on_change) {
   constexpr std::size_t kAhead = 16;  // changes whose elements are asked for
-  const ElementRule<T> rule(kind);
   const std::size_t elements = base.size() / sizeof(T);
-  const std::span<const std::uint32_t> gaps = streams.gaps;
   std::size_t i = 0, next = 0;  // change, and the first element that may be it
   std::size_t asked = 0, next_asked = 0;
   for (std::size_t begin = 0; begin < elements; begin += kStretch) {
@@ -37,8 +37,7 @@ bool walk_one_class(const SparseStreams<T>& streams, std::span<const std::byte> 
         __builtin_prefetch(base.data() + next_asked++ * sizeof(T));
       }
       const std::size_t position = next + gaps[i];
-      const T old = load<T>(base.data() + position * sizeof(T));
-      on_change(position, old, rule.stepped(old, streams.steps[i]));
+      on_change(i, position, load<T>(base.data() + position * sizeof(T)));
       next = position + 1;
     }
   }
@@ -51,10 +50,13 @@ bool walk_one_class(const SparseStreams<T>& streams, std::span<const std::byte> 
 template <typename T, typename OnStretch, typename OnChange>
 bool walk_changes(const SparseStreams<T>& streams, std::span<const std::byte> base, ElemKind kind,
                   OnStretch on_stretch, OnChange on_change) {
-  if (streams.classes.classes == 1) {
-    return walk_one_class(streams, base, kind, on_stretch, on_change);
-  }
   const ElementRule<T> rule(kind);
+  if (streams.classes.classes == 1) {  // the gaps alone say where the changes are
+    const auto step = [&](std::size_t i, std::size_t position, T old) {
+      on_change(position, old, rule.stepped(old, streams.steps[i]));
+    };
+    return walk_gaps<T>(streams.gaps, base, on_stretch, step);
+  }
   ClassCursors cursors;
   cursors.gaps = streams.gaps.data();
   for (std::size_t c = 0; c < kMostClasses; ++c) {
