@@ -98,7 +98,7 @@ void matmul_bf16(benchmark::State& state, Summation summation) {
   rates(state, 2.0 * static_cast<double>(rows) * kK * kN, kMatrixBytes);
 }
 void rows_args(benchmark::internal::Benchmark* bench) {
-  for (const int rows : {1, 2, 4, 8, 12, 16, 32, 128, 512}) bench->Arg(rows);
+  for (const int rows : {1, 2, 4, 8, 12, 16, 32, 48, 96, 128, 512}) bench->Arg(rows);
   bench->Unit(benchmark::kMillisecond);
 }
 BENCHMARK_CAPTURE(matmul_bf16, fast, Summation::kFast)->Apply(rows_args);

@@ -18,7 +18,7 @@ namespace HWY_NAMESPACE {
 
 // From this many rows on kFast uses panels: where unpacking W pays. With AVX2 dot tiles multiply at
 // 0.8 to 0.9 of the peak, and only many rows are better. Measured with bench/kernels_bench.
-constexpr std::size_t kPanelRows = HWY_TARGET == HWY_AVX2 ? 96 : kLanes == 16 ? 16 : 32;
+constexpr std::size_t kPanelRows = HWY_TARGET == HWY_AVX2 ? 96 : kLanes == 16 ? 48 : 32;
 
 bool uses_panels(const MatmulShape& shape) {
   return shape.summation == Summation::kFast && shape.rows >= kPanelRows;

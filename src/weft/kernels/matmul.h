@@ -10,8 +10,8 @@
 // Which kernel runs follows from `rows` and `summation` alone:
 //
 //   rows          kFast                                     kExact
-//   0 to 15       dot: tiles of 8 x 3 dot products along k  dot
-//   16 and more   panel: W unpacked to fp32, 256 of k at    dot
+//   0 to 47       dot: tiles of 8 x 3 dot products along k  dot
+//   48 and more   panel: W unpacked to fp32, 256 of k at    dot
 //                 a time, and tiles of 8 x 48 outputs
 //
 // This is AVX-512. With AVX2 panels start at 96 rows, tiles are of 4 x 3 dot products or 4 x 24
@@ -22,7 +22,7 @@
 // elements of k that are l, l + L, ... (bf16: the even ones of 2L, then the odd), the lanes are
 // added as a tree. A panel sums along k in order, 256 at a time. Hence:
 //   kExact  a row's result depends on that row, W and bias alone, bit for bit, on one kind of CPU;
-//   kFast   where there are panels, also on which side of 16 (32, 96) `rows` is, on nothing else.
+//   kFast   where there are panels, also on which side of 48 (32, 96) `rows` is, on nothing else.
 // A NaN or infinity in A stays in its row.
 
 #include <cstddef>

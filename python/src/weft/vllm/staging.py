@@ -25,6 +25,8 @@ logger = init_logger("vllm." + __name__)  # vLLM shows its own alone
 
 _NAMES = {number: name for name, (number, _) in DTYPES.items()}
 _SOURCES = "WEFT_ALLOW_SOURCE"
+_BESIDE = 5
+"""Nice of what goes on while vLLM answers and generates: a third of what a thread of its own gets."""
 
 
 def open_source(url: str, key: str | None, ca_file: str | None) -> Any:
@@ -175,7 +177,7 @@ class Host:
             self.tensors = staged.tensors
         else:
             self._weights, self.tensors = None, {}
-            thread = worker_threads(1)
+            thread = worker_threads(1, _BESIDE)
             self._settling = thread.submit(self._settle, staged)
             thread.shutdown(wait=False)
         if not self._keep:
@@ -199,14 +201,19 @@ class Host:
             self._spare, staged.weights = staged.weights, None
 
 
-def worker_threads(count: int) -> ThreadPoolExecutor:
+def worker_threads(count: int, nice: int = 0) -> ThreadPoolExecutor:
     """Threads that may run on all cores that this process uses, with those that they start. Those of vLLM's CPU worker are
-    pinned to one core each, and what they start would share theirs."""
+    pinned to one core each, and what they start would share theirs. `nice` is added to theirs."""
     cores: set[int] = set()
     for thread in os.listdir("/proc/self/task"):
         with contextlib.suppress(ProcessLookupError):  # it has ended
             cores |= os.sched_getaffinity(int(thread))
-    return ThreadPoolExecutor(count, "weft-worker", lambda: os.sched_setaffinity(0, cores))
+
+    def begin() -> None:  # both of this thread alone
+        os.sched_setaffinity(0, cores)
+        os.nice(nice)
+
+    return ThreadPoolExecutor(count, "weft-worker", begin)
 
 
 def specs_of(tensors: Mapping[str, torch.Tensor]) -> list[Spec]:
