@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """A running vLLM on this machine's CPU gets new weights: by weft, and by saving a checkpoint into memory and reloading it.
 
-usage: vllm_update_bench.py [--size 0.6b] [--rounds 3]        (`make interop` runs it in its venv)
+usage: vllm_update_bench.py [--size 0.6b] [--rounds 3] [--plain]        (`make interop` runs it in its venv)
 
 Both ways begin with the trainer's tensors in its memory and end when vLLM would generate with them; each is checked against
-vLLM's own sums of its parameters. The last line is BENCH {...}: how many times faster weft is, in full and with 1 % of the elements
+vLLM's own sums of its parameters, and weft's against what vLLM generates after a reload of the same tensors. With --plain vLLM
+keeps its linear layers as they are loaded, as on a GPU. The last line is BENCH {...}: how many times faster weft is, in full and with 1 % of the elements
 changed (vllm_delta_*: as by default, the version's digests held against the result right after the finish; vllm_delta_full_*: before,
 `verify: full`), and what a publish from Python takes of `weft push` of the same bytes.
 """
@@ -76,6 +77,17 @@ class Bench:
         if wrong := wrong_sums({name: sums[name] for name in CHECKED}, self.tensors):
             raise SystemExit(f"{wrong}: vLLM has other bytes than were sent")
 
+    def greedy(self):
+        self.vllm.call("/reset_prefix_cache")
+        return self.vllm.greedy()
+
+    def check_generates(self):
+        """As after a reload: weights that vLLM keeps packed have no sum."""
+        made = self.greedy()
+        self.disk()
+        if self.greedy() != made:
+            raise SystemExit("vLLM generates otherwise than after a reload")
+
     def run(self, publisher, share, rounds):
         """The best seconds of both ways."""
         times = {"disk": [], "weft": []}
@@ -86,6 +98,7 @@ class Bench:
                 change(self.tensors, share, round_)
                 times[name].append(seconds(way))
                 self.check()
+            self.check_generates()
             report, update = self.parts
             print(f"  {share:4.0%} changed: disk {times['disk'][-1]:.2f} s, weft {times['weft'][-1]:.2f} s (publish "
                   f"{report.total_seconds:.2f}, update {update:.2f}; delta {report.delta_bytes / 1e6:.1f} MB)", flush=True)
@@ -114,6 +127,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", default="0.6b")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--plain", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as name:
         folder = pathlib.Path(name)
@@ -121,7 +135,8 @@ def main():
         tensors = {key: tensor.clone() for key, tensor in load_file(model / "model.safetensors").items()}
         overhead = publish_overhead(model, tensors, folder, options.rounds)
         shutil.rmtree(folder / "store")
-        with Vllm(model) as vllm, weft.Origin() as origin, weft.Publisher(origin) as full, \
+        environment = {"WEFT_TEST_PLAIN": "1"} if options.plain else {}
+        with Vllm(model, **environment) as vllm, weft.Origin() as origin, weft.Publisher(origin) as full, \
                 weft.Publisher(origin, delta=True) as delta:
             bench = Bench(vllm, model, tensors, folder)
 

@@ -9,7 +9,7 @@ import weft
 from fault_proxy import Fault, FaultProxy
 from safetensors.torch import load_file, save_file
 from store_test import Store
-from vllm_server import CallError, Vllm, make_checkpoint, wrong_sums
+from vllm_server import SUM_OF_NOTHING, CallError, Vllm, make_checkpoint, wrong_sums
 
 UPDATES = 20
 COLD_STARTS = (6, 20)  # updates that a server of its own starts with
@@ -247,6 +247,19 @@ class PackedTest(Reloading):
 
     def test_updates(self):
         self.check_updates()
+
+    def test_a_fault(self):
+        self.check_faults(0)
+
+
+class PlainTest(Reloading):
+    """Linear layers that keep their weights as they are loaded, as on a GPU, on any CPU."""
+
+    ENVIRONMENT = {"WEFT_TEST_PLAIN": "1"}
+
+    def test_updates(self):
+        self.check_updates()
+        self.assertNotIn(SUM_OF_NOTHING, self.vllm.sums().values())
 
     def test_a_fault(self):
         self.check_faults(0)

@@ -28,8 +28,7 @@ class BlockEncoder {
       : base_(base),
         target_(target),
         pair_(pair),
-        goal_(options.goal),
-        trusted_(options.trusted),
+        options_(options),
         memory_(new std::byte[3 * kBlockBytes]) {}
 
   Result<Payload> blocking_encode(const BlockPlace& place) {
@@ -39,8 +38,8 @@ class BlockEncoder {
     WEFT_TRY(const auto base, blocking_read_base(place, length));
     WEFT_TRY(const auto next, blocking_read(target_, place, memory(1, length)));
     const ElemKind kind = delta_kind(manifest, place.entry);
-    Payload payload = encode_delta(base, next, kind, goal_);
-    if (trusted_) return payload;
+    Payload payload = encode_delta(base, next, kind, options_.goal);
+    if (options_.trusted) return payload;
     const auto proof = memory(2, length);
     const auto decoded = decode_delta(payload, base, kind, proof);
     if (decoded && std::memcmp(proof.data(), next.data(), length) == 0) return payload;
@@ -70,7 +69,7 @@ class BlockEncoder {
                                                    const BlockPlace& place,
                                                    std::span<std::byte> scratch) const {
     WEFT_TRY(const auto bytes, version.blocking_read(place, scratch));
-    if (trusted_) return bytes;
+    if (options_.trusted) return bytes;
     const VersionContent& content = version.content();
     const std::uint64_t entry_bytes = entry_size_bytes(content.manifest, place.entry);
     if (block_digest(entry_bytes, place.block, bytes) == content.blocks[place.entry][place.block]) {
@@ -83,8 +82,7 @@ class BlockEncoder {
   const VersionBlocks& base_;
   const VersionBlocks& target_;
   const DeltaPair& pair_;
-  const DeltaGoal goal_;
-  const bool trusted_;
+  const DeltaMakeOptions& options_;
   std::unique_ptr<std::byte[]> memory_;
 };
 

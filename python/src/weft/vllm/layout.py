@@ -102,25 +102,26 @@ class _Copies(TorchDispatchMode):
 
     def __init__(self, probe: torch.Tensor, places: dict[int, tuple[str, str]]) -> None:
         super().__init__()
-        self._probe = _storage(probe)
+        self._probe = storage_of(probe)
         self._places = places
         self.copies: list[tuple[tuple[str, str], Window, Window]] = []
         self.is_known = True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         written = args[0] if args and func._schema.is_mutable and isinstance(args[0], torch.Tensor) else None
-        place = None if written is None else self._places.get(_storage(written))
+        place = None if written is None else self._places.get(storage_of(written))
         if place is None or func._schema.name in self._CONSTANT:
             return func(*args, **(kwargs or {}))
         source = args[1] if func._schema.name == "aten::copy_" else None
-        if isinstance(source, torch.Tensor) and _storage(source) == self._probe and source.shape == written.shape:
+        if isinstance(source, torch.Tensor) and storage_of(source) == self._probe and source.shape == written.shape:
             self.copies.append((place, Window.of(source), Window.of(written)))
         else:
             self.is_known = False
         return written
 
 
-def _storage(tensor: torch.Tensor) -> int:
+def storage_of(tensor: torch.Tensor) -> int:
+    """Its memory, whatever part of it the tensor is."""
     return tensor.untyped_storage()._cdata
 
 
@@ -173,7 +174,7 @@ def trace(model: torch.nn.Module, specs: Iterable[Spec]) -> Layout:
         parameters = {
             (names[module], name): module._parameters[name] for (module, name), *_ in _places(model).values()
         }
-        places = {_storage(parameter): place for place, parameter in parameters.items()}
+        places = {storage_of(parameter): place for place, parameter in parameters.items()}
         known = {}
         for spec in specs:
             known[spec.name] = spec

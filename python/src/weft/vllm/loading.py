@@ -13,7 +13,7 @@ from vllm.model_executor.layers.linear import UnquantizedLinearMethod
 from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
-from .layout import Layout, Piece, Spec, Target, Window
+from .layout import Layout, Piece, Spec, Target, Window, storage_of
 from .staging import Change, worker_threads
 
 # Their parameters stay as they are loaded, but for the packed weights of a CPU.
@@ -117,7 +117,8 @@ class Loading:
         """Are the elements that change what they are in `old`? False after something else has loaded the model."""
         wholes, others = self._plain_changes(changes)
         for piece, change in others:
-            flat, places, inside = self._place(piece, change)
+            flat = self._parameter(piece).view(-1)
+            places, inside = self._places(flat, piece, change)
             expected = old[piece.tensor].view(-1).index_select(0, change.listed[0][inside]).to(flat.dtype)
             held = flat.index_select(0, places)  # a third of what flat[places] takes on a CPU
             if not torch.equal(_integers(held.cpu()), _integers(expected)):
@@ -139,7 +140,8 @@ class Loading:
         """Writes elements over those that are there."""
         wholes, others = self._plain_changes(changes)
         for piece, change in others:
-            flat, places, inside = self._place(piece, change)
+            flat = self._parameter(piece).view(-1)
+            places, inside = self._places(flat, piece, change)
             self._undo.append(functools.partial(flat.index_copy_, 0, places, flat.index_select(0, places)))
             flat.index_copy_(0, places, change.listed[1][inside].to(device=flat.device, dtype=flat.dtype))
         with worker_threads(_THREADS) as threads:
@@ -148,20 +150,18 @@ class Loading:
         self._refresh(target for target in self._plain if any(piece.tensor in changes for piece in target.pieces))
 
     def _change(self, weight: torch.Tensor, piece: Piece, change: Change) -> None:
-        spec = self._layout.specs[piece.tensor]
         flat = weight.view(-1)
-        if weight.dtype == spec.dtype and _is_whole(piece, spec.shape):
-            change.write(_run_of(piece, flat, spec))
+        run = _run_of(piece, flat, self._layout.specs[piece.tensor])
+        if run is not None:
+            change.write(run)
         else:
-            elements, values = change.listed
-            inside, places = _places_of(piece, elements, spec.shape)
-            flat[places] = values[inside].to(flat.dtype)
+            places, inside = self._places(flat, piece, change)
+            flat[places] = change.listed[1][inside].to(flat.dtype)
 
-    def _place(self, piece: Piece, change: Change) -> tuple[torch.Tensor, torch.Tensor, Any]:
-        """The flat parameter, where in it the piece's changed elements lie, and which of all they are."""
-        flat = self._parameter(piece).view(-1)
+    def _places(self, flat: torch.Tensor, piece: Piece, change: Change) -> tuple[torch.Tensor, Any]:
+        """Where in the flat parameter the piece's changed elements lie, and which of all they are."""
         inside, places = _places_of(piece, change.listed[0], self._layout.specs[piece.tensor].shape)
-        return flat, places.to(flat.device), inside
+        return places.to(flat.device), inside
 
     def _write_wholes(self, whole: tuple[Change, list[torch.Tensor]]) -> None:
         change, places = whole
@@ -174,13 +174,12 @@ class Loading:
         wholes, others = [], []
         for name, change in changes.items():
             places = []
-            spec = self._layout.specs[name]
             for piece in self._layout.pieces[name]:
                 if (piece.module, piece.parameter) not in self._plain_names:
                     continue
-                flat = self._parameter(piece).view(-1)
-                if flat.device.type == "cpu" and flat.dtype == spec.dtype and _is_whole(piece, spec.shape):
-                    places.append(_run_of(piece, flat, spec))
+                run = _run_of(piece, self._parameter(piece).view(-1), self._layout.specs[name])
+                if run is not None:
+                    places.append(run)
                 else:
                     others.append((piece, change))
             wholes.append((change, places))
@@ -291,15 +290,17 @@ def _is_whole(piece: Piece, shape: tuple[int, ...]) -> bool:
     return piece.source == Window.dense(shape) and piece.target.stride == Window.dense(piece.target.shape).stride
 
 
-def _run_of(piece: Piece, flat: torch.Tensor, spec: Spec) -> torch.Tensor:
-    """Where in the flat parameter a piece lies that takes all of a tensor."""
+def _run_of(piece: Piece, flat: torch.Tensor, spec: Spec) -> torch.Tensor | None:
+    """Where in the flat parameter the tensor lies, if the piece is all of it, on the host, and as it came."""
+    if flat.device.type != "cpu" or flat.dtype != spec.dtype or not _is_whole(piece, spec.shape):
+        return None
     return flat[piece.target.offset:piece.target.offset + math.prod(spec.shape)]
 
 
 def _keeps(function: Any, tensor: torch.Tensor) -> bool:
     """Has the function this memory in its closure?"""
     kept = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
-    return any(isinstance(each, torch.Tensor) and each.untyped_storage()._cdata == tensor.untyped_storage()._cdata for each in kept)
+    return any(isinstance(each, torch.Tensor) and storage_of(each) == storage_of(tensor) for each in kept)
 
 
 def _places_of(piece: Piece, elements: torch.Tensor, shape: tuple[int, ...]) -> tuple[Any, torch.Tensor]:

@@ -1,6 +1,4 @@
 """What tests need inside of vLLM: a back end `weft_faulty`, which is weft's and fails where a file says so."""
-
-
 import os
 
 
